@@ -1,0 +1,108 @@
+//! Queues.
+
+use crate::buffer::UsmBuffer;
+use crate::error::{Error, check};
+use crate::event::Event;
+use crate::load::Runtime;
+use crate::sys;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a queue and everything made from it keep alive.
+pub(crate) struct Inner {
+    pub(crate) runtime: &'static Runtime,
+    pub(crate) raw: NonNull<sys::Queue>,
+    device: u32,
+}
+
+// SAFETY: the bridge's objects may be used and freed from any thread: SYCL
+// queues are thread-safe, and the bridge guards its own list with a mutex.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live, and nothing else holds it any more.
+        unsafe { (self.runtime.api.queue_destroy)(self.raw.as_ptr()) };
+    }
+}
+
+/// An in-order queue on one device. Clones are the same queue.
+#[derive(Clone)]
+pub struct Queue(pub(crate) Arc<Inner>);
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue(device {})", self.0.device)
+    }
+}
+
+impl Queue {
+    /// Opens a queue on device `index`.
+    ///
+    /// # Errors
+    /// [`Code::NoDevice`](crate::Code::NoDevice) past the last device.
+    pub fn open(runtime: &'static Runtime, index: u32) -> Result<Self, Error> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: `raw` is valid for the call.
+        let code = unsafe { (runtime.api.queue_create)(index, &mut raw) };
+        let doing = format!("opening device {index}");
+        check(&runtime.api, code, &doing)?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::invalid(&doing, "no queue".into()))?;
+        Ok(Queue(Arc::new(Inner {
+            runtime,
+            raw,
+            device: index,
+        })))
+    }
+
+    /// The index of its device.
+    pub fn device(&self) -> u32 {
+        self.0.device
+    }
+
+    /// Waits until everything submitted has run.
+    ///
+    /// # Errors
+    /// What failed since the last wait, [`Code::DeviceLost`](crate::Code::DeviceLost)
+    /// included.
+    pub fn wait(&self) -> Result<(), Error> {
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.api().queue_wait)(self.raw()) };
+        check(self.api(), code, "waiting for the queue")
+    }
+
+    /// Allocates device memory; its bytes are not initialised.
+    ///
+    /// # Errors
+    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
+    pub fn alloc(&self, bytes: u64) -> Result<UsmBuffer, Error> {
+        UsmBuffer::device(self, bytes)
+    }
+
+    /// Allocates host memory that the device can use; copies to and from it
+    /// need no staging.
+    ///
+    /// # Errors
+    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
+    pub fn alloc_host(&self, bytes: u64) -> Result<UsmBuffer, Error> {
+        UsmBuffer::host(self, bytes)
+    }
+
+    /// Marks the point after everything submitted so far.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn record(&self) -> Result<Event, Error> {
+        Event::record(self)
+    }
+
+    pub(crate) fn api(&self) -> &'static sys::Api {
+        &self.0.runtime.api
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::Queue {
+        self.0.raw.as_ptr()
+    }
+}
