@@ -1,0 +1,305 @@
+//! What a backend is: four small traits over one ordered stream of work.
+//!
+//! [`Backend`] owns memory, order and time; [`Quantize`], [`Scatter`], [`Mmq`]
+//! and [`MoeOps`] are the steps of the layer. All are object safe: the program
+//! picks a backend at run time and holds it as `Box<dyn Backend>`.
+//!
+//! A backend never checks an argument: the types in [`ops`] can only be built
+//! from values that fit together, and they are all it is handed.
+//!
+//! # Order
+//! A handle is one stream. What is launched through it runs in that order, and
+//! a launch may return before it has run; [`Backend::synchronize`] waits.
+//! [`Backend::fork`] gives another stream on the same device; between streams
+//! nothing is ordered but by `synchronize`. Memory may be dropped at any time:
+//! a backend keeps it until no stream of the device can still touch it.
+
+mod buffer;
+pub mod ops;
+mod routes;
+
+pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
+pub use routes::{DeviceRoutes, Report, RoutesView, RoutingMap};
+
+use std::time::Duration;
+
+use bytemuck::Pod;
+
+use crate::{Error, Result, WeightType};
+
+/// The four kinds of backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BackendKind {
+    /// Host memory and host threads.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+    /// AMD GPUs.
+    Hip,
+    /// Intel GPUs and OpenCL CPUs.
+    Sycl,
+}
+
+impl BackendKind {
+    /// All kinds, in the order `auto` prefers them last to first.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Hip, Self::Sycl];
+
+    /// The name, as in `cuda:0`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+            Self::Sycl => "sycl",
+        }
+    }
+}
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One device of this process: two handles with the same id share memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceId {
+    /// The kind of backend.
+    pub kind: BackendKind,
+    /// Its index among the devices of that kind.
+    pub index: u32,
+}
+
+impl std::fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.kind, self.index)
+    }
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone)]
+pub struct DeviceInfo {
+    /// Its id.
+    pub id: DeviceId,
+    /// The vendor's name for it.
+    pub name: String,
+    /// Architecture or instruction set in use: `sm_90`, `gfx1100`, `avx2`.
+    pub arch: String,
+    /// Driver or runtime version, where there is one.
+    pub driver: String,
+    /// Multiprocessors, compute units or threads.
+    pub units: u32,
+    /// Lanes of a warp, wave or sub-group; 1 on a CPU.
+    pub wave: u32,
+}
+
+/// Free and total bytes of a device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that can still be allocated.
+    pub free: u64,
+    /// Bytes the device has.
+    pub total: u64,
+}
+
+/// A point in a stream, for timing: see [`Backend::mark`].
+pub trait Mark: std::any::Any + Send {
+    /// For the backend to recognise its own.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// One ordered stream of work on one device, and that device's memory.
+///
+/// The raw methods take regions that core has checked to lie inside their
+/// buffer and on this device; the typed ones callers use are on `dyn Backend`.
+pub trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
+    /// What the device says of itself.
+    fn device(&self) -> &DeviceInfo;
+
+    /// Free and total memory at this moment.
+    fn memory(&self) -> Result<MemoryInfo>;
+
+    /// Another stream on the same device.
+    fn fork(&self) -> Result<Box<dyn Backend>>;
+
+    /// Allocates `bytes` (more than 0) with unspecified content, aligned to 256.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with what was asked for and what is free.
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>>;
+
+    /// Memory that holds `host`'s bytes, which stay as they are as long as
+    /// `host` lives. A device of its own memory copies; a CPU may use them in place.
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>>;
+
+    /// Copies host bytes in, in stream order; `src` may be reused on return.
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()>;
+
+    /// Copies out, in stream order, and waits for it.
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()>;
+
+    /// Sets every byte, in stream order.
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()>;
+
+    /// Waits until everything launched through this handle has run, and
+    /// reports what failed.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Marks this point of the stream.
+    fn mark(&self) -> Result<Box<dyn Mark>>;
+
+    /// Time from one mark of this handle to a later one; waits for the later.
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration>;
+}
+
+/// q8_1 quantization of rows, in place or gathered.
+pub trait Quantize {
+    /// See [`ops::QuantizeRows`].
+    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()>;
+}
+
+/// q8_1 quantization of tokens, each once, written to all its rows.
+pub trait Scatter {
+    /// See [`ops::QuantizeScatter`].
+    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()>;
+}
+
+/// Products with quantized weights, over all experts in one launch.
+pub trait Mmq {
+    /// Whether [`Mmq::multiply`] takes this type.
+    fn supports(&self, ty: WeightType) -> bool;
+
+    /// See [`ops::Product`].
+    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()>;
+}
+
+/// The steps between the products.
+pub trait MoeOps {
+    /// See [`ops::RouterScores`].
+    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()>;
+
+    /// See [`ops::TopK`].
+    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()>;
+
+    /// See [`ops::MapRoutes`].
+    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()>;
+
+    /// See [`ops::SwiGlu`].
+    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()>;
+
+    /// See [`ops::SwiGluQuantize`].
+    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()>;
+
+    /// See [`ops::Combine`].
+    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()>;
+}
+
+impl dyn Backend + '_ {
+    /// The device's id.
+    pub fn id(&self) -> DeviceId {
+        self.device().id
+    }
+
+    /// A buffer of `len` values with unspecified content.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::Invalid`] where the size overflows.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&b| isize::try_from(b).is_ok())
+            .ok_or_else(|| Error::invalid("buffer length", len, "a size below 2^63 bytes"))?;
+        // Nothing to address in an empty buffer, but a pointer that kernels can be handed.
+        Ok(Buffer::new(self.alloc_raw(bytes.max(1))?, self.id(), len))
+    }
+
+    /// A buffer that holds `values`.
+    pub fn from_slice<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc(values.len())?;
+        self.upload(&mut buffer, values)?;
+        Ok(buffer)
+    }
+
+    /// A buffer over host bytes: a copy on a device, the bytes themselves on a CPU.
+    pub fn import(&self, host: HostBytes) -> Result<Buffer<u8>> {
+        let len = host.len();
+        if len == 0 {
+            return self.alloc(0);
+        }
+        Ok(Buffer::new(self.import_raw(host)?, self.id(), len))
+    }
+
+    /// Copies `values` to the whole of `dst`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, [`Error::WrongDevice`].
+    pub fn upload<'a, T: Pod>(&self, dst: impl Into<SliceMut<'a, T>>, values: &[T]) -> Result<()> {
+        let mut dst = dst.into();
+        same_len("upload", values.len(), dst.len())?;
+        self.owns("upload", dst.device())?;
+        match dst.is_empty() {
+            true => Ok(()),
+            false => self.upload_raw(dst.raw_mut(), bytemuck::cast_slice(values)),
+        }
+    }
+
+    /// Copies the whole of `src` out, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], and what earlier launches of this stream failed with.
+    pub fn download<'a, T: Pod>(&self, src: impl Into<Slice<'a, T>>) -> Result<Vec<T>> {
+        let src = src.into();
+        let mut out = vec![T::zeroed(); src.len()];
+        self.download_to(src, &mut out)?;
+        Ok(out)
+    }
+
+    /// [`download`](Self::download) into memory the caller has.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, [`Error::WrongDevice`].
+    pub fn download_to<'a, T: Pod>(
+        &self,
+        src: impl Into<Slice<'a, T>>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let src = src.into();
+        same_len("download", out.len(), src.len())?;
+        self.owns("download", src.device())?;
+        match src.is_empty() {
+            true => Ok(()),
+            false => self.download_raw(src.raw(), bytemuck::cast_slice_mut(out)),
+        }
+    }
+
+    /// Sets every byte of `dst`.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`].
+    pub fn fill<'a, T: Pod>(&self, dst: impl Into<SliceMut<'a, T>>, byte: u8) -> Result<()> {
+        let mut dst = dst.into();
+        self.owns("fill", dst.device())?;
+        match dst.is_empty() {
+            true => Ok(()),
+            false => self.fill_raw(dst.raw_mut(), byte),
+        }
+    }
+
+    fn owns(&self, what: &str, device: DeviceId) -> Result<()> {
+        if device == self.id() {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            what: what.into(),
+            given: device.to_string(),
+            expected: self.id().to_string(),
+        })
+    }
+}
+
+fn same_len(what: &str, given: usize, expected: usize) -> Result<()> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(what, format!("{given} values"), format!("{expected}")))
+}

@@ -1,0 +1,69 @@
+//! The checked arguments of every step.
+//!
+//! Each operation is built from views that know their shape, checks that they
+//! fit together, and is launched by `launch`, which checks that everything
+//! lives on the backend's device. What a backend reads through the accessors
+//! therefore holds: shapes agree, no index leaves its buffer, no size overflows.
+
+use super::{Backend, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut};
+use crate::error::NonFinite;
+use crate::q8_1::{self, Layout};
+use crate::routing::RouterNorm;
+use crate::{Error, Result, WeightType};
+
+mod matrix;
+mod moe;
+mod product;
+mod quantize;
+
+pub use matrix::{Matrix, MatrixMut, Q8Rows, Q8RowsMut, Weights};
+pub use moe::{
+    Combine, GateUp, GateUpOrder, MapRoutes, RouterScores, SharedOutput, SwiGlu, SwiGluQuantize,
+    TopK,
+};
+pub use product::{Product, Rows};
+pub use quantize::{QuantizeRows, QuantizeScatter};
+
+/// Where an operation reports a token, and as what.
+pub struct ReportTo<'a> {
+    word: SliceMut<'a, u32>,
+    value: NonFinite,
+    header: NonFinite,
+}
+
+impl<'a> ReportTo<'a> {
+    fn new(report: &'a mut Report, value: NonFinite, header: NonFinite) -> Self {
+        Self { word: report.word(), value, header }
+    }
+
+    /// The word that takes the minimum of `token << 2 | kind`.
+    pub fn word(&mut self) -> SliceMut<'_, u32> {
+        self.word.reborrow()
+    }
+
+    /// The kind for a value that is not finite.
+    pub fn value_kind(&self) -> u32 {
+        self.value as u32
+    }
+
+    /// The kind for a stored scale or sum that is not finite.
+    pub fn header_kind(&self) -> u32 {
+        self.header as u32
+    }
+}
+
+/// All of these must be the same device as the backend's.
+fn on_device(backend: &dyn Backend, operands: &[(&str, DeviceId)]) -> Result<()> {
+    for (what, device) in operands {
+        backend.owns(what, *device)?;
+    }
+    Ok(())
+}
+
+/// Two sizes that must agree.
+fn agree(what: &str, given: usize, expected: usize) -> Result<()> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(what, given, expected.to_string()))
+}

@@ -1,0 +1,396 @@
+//! Views with a shape.
+
+use super::*;
+
+/// A size that must fit; says which operand it was.
+fn needed(what: &str, shape: &str, count: Option<usize>, have: usize) -> Result<()> {
+    match count {
+        Some(count) if count <= have => Ok(()),
+        Some(count) => Err(Error::invalid(
+            what.to_owned(),
+            format!("{have} values"),
+            format!("at least {count} for {shape}"),
+        )),
+        None => Err(Error::invalid(what.to_owned(), shape, "a size below 2^64")),
+    }
+}
+
+/// Index past the last value of `rows` rows of `cols` values, `stride` apart.
+fn extent(rows: usize, cols: usize, stride: usize) -> Option<usize> {
+    match rows {
+        0 => Some(0),
+        _ => (rows - 1).checked_mul(stride)?.checked_add(cols),
+    }
+}
+
+/// `rows` rows of `cols` f32; row r starts at value `r * stride`.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    data: Slice<'a, f32>,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// A view of `data`; `what` names it in errors.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the stride is below `cols` or `data` is too short.
+    pub fn new(
+        what: &str,
+        data: impl Into<Slice<'a, f32>>,
+        rows: usize,
+        cols: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let data = data.into();
+        if stride < cols {
+            return Err(Error::invalid(
+                format!("{what}: row stride"),
+                stride,
+                format!("at least {cols}"),
+            ));
+        }
+        let shape = format!("{rows} rows of {cols} (stride {stride})");
+        needed(what, &shape, extent(rows, cols, stride), data.len())?;
+        Ok(Self { data, rows, cols, stride })
+    }
+
+    /// Rows without gaps.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn dense(
+        what: &str,
+        data: impl Into<Slice<'a, f32>>,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        Self::new(what, data, rows, cols, cols)
+    }
+
+    /// The values; row r, column c is value `r * stride + c`.
+    pub fn data(&self) -> Slice<'a, f32> {
+        self.data
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Values from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Some of the rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the range is not inside.
+    pub fn row_range(&self, rows: std::ops::Range<usize>) -> Result<Self> {
+        if rows.start > rows.end || rows.end > self.rows {
+            return Err(Error::invalid(
+                "rows of a matrix",
+                format!("{rows:?}"),
+                format!("a range inside 0..{}", self.rows),
+            ));
+        }
+        if rows.is_empty() {
+            return Ok(Self { data: self.data.slice(..0)?, rows: 0, ..*self });
+        }
+        let data = self.data.slice(rows.start * self.stride..)?;
+        Ok(Self { data, rows: rows.len(), ..*self })
+    }
+}
+
+/// [`Matrix`], to be written. Values between `cols` and `stride` are not touched.
+pub struct MatrixMut<'a> {
+    data: SliceMut<'a, f32>,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// See [`Matrix::new`].
+    ///
+    /// # Errors
+    /// As [`Matrix::new`].
+    pub fn new(
+        what: &str,
+        data: impl Into<SliceMut<'a, f32>>,
+        rows: usize,
+        cols: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let data = data.into();
+        Matrix::new(what, data.as_slice(), rows, cols, stride)?;
+        Ok(Self { data, rows, cols, stride })
+    }
+
+    /// See [`Matrix::dense`].
+    ///
+    /// # Errors
+    /// As [`Matrix::new`].
+    pub fn dense(
+        what: &str,
+        data: impl Into<SliceMut<'a, f32>>,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        Self::new(what, data, rows, cols, cols)
+    }
+
+    /// The values; row r, column c is value `r * stride + c`.
+    pub fn data(&mut self) -> SliceMut<'_, f32> {
+        self.data.reborrow()
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Values from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub(super) fn device(&self) -> DeviceId {
+        self.data.device()
+    }
+}
+
+/// Rows in q8_1: see [`crate::q8_1`] for the order of the blocks.
+#[derive(Clone, Copy)]
+pub struct Q8Rows<'a> {
+    data: Slice<'a, u8>,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+}
+
+impl<'a> Q8Rows<'a> {
+    /// A view of the first [`q8_1::bytes`] of `data`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where `data` is too short.
+    pub fn new(
+        data: impl Into<Slice<'a, u8>>,
+        layout: Layout,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let data = data.into();
+        let bytes = q8_1::bytes(rows, cols)?;
+        needed("q8_1 rows", &format!("{rows} x {cols}"), Some(bytes), data.len())?;
+        if rows > i32::MAX as usize || cols > i32::MAX as usize - q8_1::PAD {
+            return Err(Error::invalid("q8_1 rows", format!("{rows} x {cols}"), "below 2^31 each"));
+        }
+        Ok(Self { data: data.slice(..bytes)?, layout, rows, cols })
+    }
+
+    /// The blocks.
+    pub fn data(&self) -> Slice<'a, u8> {
+        self.data
+    }
+
+    /// What their headers hold.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns, without padding.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Blocks along k, with padding.
+    pub fn k_blocks(&self) -> usize {
+        q8_1::k_blocks(self.cols)
+    }
+}
+
+/// [`Q8Rows`], to be written.
+pub struct Q8RowsMut<'a> {
+    data: SliceMut<'a, u8>,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+}
+
+impl<'a> Q8RowsMut<'a> {
+    /// See [`Q8Rows::new`].
+    ///
+    /// # Errors
+    /// As [`Q8Rows::new`].
+    pub fn new(
+        data: impl Into<SliceMut<'a, u8>>,
+        layout: Layout,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let data = data.into();
+        let bytes = Q8Rows::new(data.as_slice(), layout, rows, cols)?.data.len();
+        Ok(Self { data: data.slice(..bytes)?, layout, rows, cols })
+    }
+
+    /// The blocks.
+    pub fn data(&mut self) -> SliceMut<'_, u8> {
+        self.data.reborrow()
+    }
+
+    /// What their headers hold.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns, without padding.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Blocks along k, with padding.
+    pub fn k_blocks(&self) -> usize {
+        q8_1::k_blocks(self.cols)
+    }
+
+    pub(super) fn device(&self) -> DeviceId {
+        self.data.device()
+    }
+}
+
+/// `experts` matrices of `rows x cols` quantized weights.
+///
+/// Row r of expert e starts at byte `e * expert_stride + r * row_stride`.
+#[derive(Clone, Copy)]
+pub struct Weights<'a> {
+    data: Slice<'a, u8>,
+    ty: WeightType,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    expert_stride: usize,
+}
+
+impl<'a> Weights<'a> {
+    /// A view of `data`, strides in bytes; `what` names the tensor in errors.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where `cols` is not a multiple of the type's block,
+    /// the row stride is below a row's bytes, or `data` is too short.
+    #[allow(clippy::too_many_arguments)] // one per dimension of a strided tensor
+    pub fn strided(
+        what: &str,
+        data: impl Into<Slice<'a, u8>>,
+        ty: WeightType,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+        expert_stride: usize,
+    ) -> Result<Self> {
+        let data = data.into();
+        let row_bytes = ty.row_bytes(cols).map_err(|_| {
+            Error::invalid(
+                format!("{what}: columns"),
+                cols,
+                format!("a multiple of {}, the block of {ty}", ty.block_values()),
+            )
+        })?;
+        for (name, n) in [("experts", experts), ("rows", rows), ("columns", cols)] {
+            if n == 0 || n > i32::MAX as usize - q8_1::PAD {
+                return Err(Error::invalid(format!("{what}: {name}"), n, "1 to 2^31 - 513"));
+            }
+        }
+        if row_stride < row_bytes {
+            return Err(Error::invalid(
+                format!("{what}: row stride"),
+                format!("{row_stride} bytes"),
+                format!("at least {row_bytes}"),
+            ));
+        }
+        let extent = extent(rows, row_bytes, row_stride)
+            .and_then(|one| (experts - 1).checked_mul(expert_stride)?.checked_add(one));
+        let shape = format!("{experts} experts of {rows} x {cols} {ty}");
+        needed(what, &shape, extent, data.len())?;
+        Ok(Self { data, ty, experts, rows, cols, row_stride, expert_stride })
+    }
+
+    /// Experts one after the other, rows without gaps.
+    ///
+    /// # Errors
+    /// As [`strided`](Self::strided).
+    pub fn dense(
+        what: &str,
+        data: impl Into<Slice<'a, u8>>,
+        ty: WeightType,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let row = ty.row_bytes(cols)?;
+        let expert = rows
+            .checked_mul(row)
+            .ok_or_else(|| Error::invalid(what, format!("{rows} x {cols}"), "below 2^64 bytes"))?;
+        Self::strided(what, data, ty, experts, rows, cols, row, expert)
+    }
+
+    /// The bytes.
+    pub fn data(&self) -> Slice<'a, u8> {
+        self.data
+    }
+
+    /// Their type.
+    pub fn ty(&self) -> WeightType {
+        self.ty
+    }
+
+    /// Matrices.
+    pub fn experts(&self) -> usize {
+        self.experts
+    }
+
+    /// Rows of each: the outputs of a product.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns of each: the length of a dot product.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Bytes from one row to the next.
+    pub fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
+    /// Bytes from one expert to the next.
+    pub fn expert_stride(&self) -> usize {
+        self.expert_stride
+    }
+}

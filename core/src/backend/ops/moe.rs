@@ -1,0 +1,456 @@
+//! The steps between the products.
+
+use super::*;
+
+/// `out[t][e]`: the dot product of token t and router row e, one accumulator
+/// from +0, fma in ascending k.
+pub struct RouterScores<'a> {
+    x: Matrix<'a>,
+    weights: Matrix<'a>,
+    out: MatrixMut<'a>,
+}
+
+impl<'a> RouterScores<'a> {
+    /// `x`: tokens x width; `weights`: experts x width; `out`: tokens x experts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn new(x: Matrix<'a>, weights: Matrix<'a>, out: MatrixMut<'a>) -> Result<Self> {
+        agree("router: columns of the weights", weights.cols(), x.cols())?;
+        agree("router: rows of the scores", out.rows(), x.rows())?;
+        agree("router: columns of the scores", out.cols(), weights.rows())?;
+        Ok(Self { x, weights, out })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("router: input", self.x.data().device()),
+                ("router: weights", self.weights.data().device()),
+                ("router: scores", self.out.device()),
+            ],
+        )?;
+        backend.router_scores(&mut self)
+    }
+
+    /// Tokens.
+    pub fn x(&self) -> Matrix<'a> {
+        self.x
+    }
+
+    /// One row per expert.
+    pub fn weights(&self) -> Matrix<'a> {
+        self.weights
+    }
+
+    /// Scores.
+    pub fn out(&mut self) -> &mut MatrixMut<'a> {
+        &mut self.out
+    }
+}
+
+/// Scores to the k chosen experts of each token and their weights.
+pub struct TopK<'a> {
+    scores: Matrix<'a>,
+    norm: RouterNorm,
+    scale: f32,
+    routes: &'a mut DeviceRoutes,
+    report: Option<ReportTo<'a>>,
+}
+
+impl<'a> TopK<'a> {
+    /// `scores`: tokens x experts; `routes` says k and has room for the tokens.
+    /// Every weight is multiplied by `scale` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ or k exceeds the experts.
+    pub fn new(
+        scores: Matrix<'a>,
+        norm: RouterNorm,
+        scale: f32,
+        routes: &'a mut DeviceRoutes,
+    ) -> Result<Self> {
+        agree("top-k: columns of the scores", scores.cols(), routes.experts())?;
+        if routes.k() > routes.experts() {
+            return Err(Error::invalid(
+                "top-k: k",
+                routes.k(),
+                format!("at most the {} experts", routes.experts()),
+            ));
+        }
+        if scores.rows() > routes.capacity() {
+            return Err(Error::invalid(
+                "top-k: tokens",
+                scores.rows(),
+                format!("at most {}, the capacity of the routes", routes.capacity()),
+            ));
+        }
+        routes.set_tokens(0);
+        Ok(Self { scores, norm, scale, routes, report: None })
+    }
+
+    /// Reports the first token with a score that is not finite.
+    #[must_use]
+    pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
+        self.report = report.map(|r| ReportTo::new(r, NonFinite::Score, NonFinite::Score));
+        self
+    }
+
+    /// Launches it; afterwards the routes hold the tokens of the scores.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("top-k: scores", self.scores.data().device()),
+                ("top-k: routes", self.routes.view().ids().device()),
+            ],
+        )?;
+        backend.top_k(&mut self)?;
+        self.routes.set_tokens(self.scores.rows());
+        Ok(())
+    }
+
+    /// Scores, tokens x experts.
+    pub fn scores(&self) -> Matrix<'a> {
+        self.scores
+    }
+
+    /// Chosen experts per token.
+    pub fn k(&self) -> usize {
+        self.routes.k()
+    }
+
+    /// Over what the weights are normalised.
+    pub fn norm(&self) -> RouterNorm {
+        self.norm
+    }
+
+    /// What each weight is multiplied by at the end.
+    pub fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Ids and weights to be written, `[t * k + j]`.
+    pub fn out(&mut self) -> (SliceMut<'_, i32>, SliceMut<'_, f32>) {
+        self.routes.parts_mut()
+    }
+
+    /// Where to report, if anywhere. The token is the row of the scores.
+    pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
+        self.report.as_mut()
+    }
+}
+
+/// Routes to the stable map: rows by expert, then by (token, choice).
+pub struct MapRoutes<'a> {
+    routes: RoutesView<'a>,
+    map: &'a mut RoutingMap,
+}
+
+impl<'a> MapRoutes<'a> {
+    /// The map of `routes`, which must have its k and experts and fit its capacity.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where they do not.
+    pub fn new(routes: RoutesView<'a>, map: &'a mut RoutingMap) -> Result<Self> {
+        agree("map: k of the routes", routes.k(), map.k())?;
+        agree("map: experts of the routes", routes.experts(), map.experts())?;
+        if routes.tokens() > map.capacity() {
+            return Err(Error::invalid(
+                "map: tokens",
+                routes.tokens(),
+                format!("at most {}, the capacity of the map", map.capacity()),
+            ));
+        }
+        map.set_tokens(0);
+        Ok(Self { routes, map })
+    }
+
+    /// Launches it; afterwards the map holds the tokens of the routes.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[("map: routes", self.routes.ids().device()), ("map", self.map.device())],
+        )?;
+        backend.map_routes(&mut self)?;
+        self.map.set_tokens(self.routes.tokens());
+        Ok(())
+    }
+
+    /// Routes.
+    pub fn routes(&self) -> RoutesView<'a> {
+        self.routes
+    }
+
+    /// `slot`, `src` (rows values each) and `bounds` (experts + 1), to be written.
+    pub fn out(&mut self) -> (SliceMut<'_, u32>, SliceMut<'_, u32>, SliceMut<'_, u32>) {
+        self.map.parts_mut(self.routes.rows())
+    }
+}
+
+/// Where the gate and the up values of a row stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateUpOrder {
+    /// All gate values, then all up values.
+    Split,
+    /// Gate and up in turns.
+    Interleaved,
+}
+
+/// The gate and up products: rows of `2 * ffn` values.
+#[derive(Clone, Copy)]
+pub struct GateUp<'a> {
+    matrix: Matrix<'a>,
+    order: GateUpOrder,
+}
+
+impl<'a> GateUp<'a> {
+    /// A view of rows of an even number of values.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it is odd.
+    pub fn new(matrix: Matrix<'a>, order: GateUpOrder) -> Result<Self> {
+        if matrix.cols() % 2 == 1 {
+            return Err(Error::invalid("gate and up: columns", matrix.cols(), "an even number"));
+        }
+        Ok(Self { matrix, order })
+    }
+
+    /// The values.
+    pub fn matrix(&self) -> Matrix<'a> {
+        self.matrix
+    }
+
+    /// How they are ordered.
+    pub fn order(&self) -> GateUpOrder {
+        self.order
+    }
+
+    /// Hidden values per row.
+    pub fn ffn(&self) -> usize {
+        self.matrix.cols() / 2
+    }
+}
+
+/// `out[r][c] = gate / (1 + exp(-gate)) * up`.
+pub struct SwiGlu<'a> {
+    gate_up: GateUp<'a>,
+    out: MatrixMut<'a>,
+}
+
+impl<'a> SwiGlu<'a> {
+    /// `out`: as many rows, half the columns.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn new(gate_up: GateUp<'a>, out: MatrixMut<'a>) -> Result<Self> {
+        agree("swiglu: rows of the output", out.rows(), gate_up.matrix.rows())?;
+        agree("swiglu: columns of the output", out.cols(), gate_up.ffn())?;
+        Ok(Self { gate_up, out })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("swiglu: input", self.gate_up.matrix.data().device()),
+                ("swiglu: output", self.out.device()),
+            ],
+        )?;
+        backend.swiglu(&mut self)
+    }
+
+    /// Gate and up.
+    pub fn gate_up(&self) -> GateUp<'a> {
+        self.gate_up
+    }
+
+    /// Hidden values.
+    pub fn out(&mut self) -> &mut MatrixMut<'a> {
+        &mut self.out
+    }
+}
+
+/// SwiGLU and q8_1 in one pass: the bytes of [`SwiGlu`] then [`QuantizeRows`].
+pub struct SwiGluQuantize<'a> {
+    gate_up: GateUp<'a>,
+    out: Q8RowsMut<'a>,
+    report: Option<ReportTo<'a>>,
+    map: Option<&'a RoutingMap>,
+}
+
+impl<'a> SwiGluQuantize<'a> {
+    /// `out`: as many rows, half the columns.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn new(gate_up: GateUp<'a>, out: Q8RowsMut<'a>) -> Result<Self> {
+        agree("swiglu + quantize: rows of the output", out.rows(), gate_up.matrix.rows())?;
+        agree("swiglu + quantize: columns of the output", out.cols(), gate_up.ffn())?;
+        Ok(Self { gate_up, out, report: None, map: None })
+    }
+
+    /// Reports the first token whose hidden values or header are not finite;
+    /// rows are in the order of `map`, or tokens where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the map has another number of rows.
+    pub fn report(
+        mut self,
+        report: Option<&'a mut Report>,
+        map: Option<&'a RoutingMap>,
+    ) -> Result<Self> {
+        if let Some(map) = map {
+            agree("swiglu + quantize: rows of the map", map.rows(), self.out.rows())?;
+        }
+        self.report = report.map(|r| ReportTo::new(r, NonFinite::Hidden, NonFinite::Hidden));
+        self.map = map;
+        Ok(self)
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("swiglu + quantize: input", self.gate_up.matrix.data().device()),
+                ("swiglu + quantize: map", self.map.map_or(backend.id(), RoutingMap::device)),
+                ("swiglu + quantize: output", self.out.device()),
+            ],
+        )?;
+        backend.swiglu_quantize(&mut self)
+    }
+
+    /// Gate and up.
+    pub fn gate_up(&self) -> GateUp<'a> {
+        self.gate_up
+    }
+
+    /// Output rows.
+    pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
+        &mut self.out
+    }
+
+    /// The token of each row, where rows are not tokens.
+    pub fn tokens(&self) -> Option<Slice<'a, u32>> {
+        self.map.map(RoutingMap::src)
+    }
+
+    /// Where to report, if anywhere.
+    pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
+        self.report.as_mut()
+    }
+}
+
+/// The shared expert's output and the score of its gate.
+#[derive(Clone, Copy)]
+pub struct SharedOutput<'a> {
+    /// Tokens x width.
+    pub y: Matrix<'a>,
+    /// Tokens x 1; its sigmoid weighs `y`. Weight 1 where there is none.
+    pub score: Option<Matrix<'a>>,
+}
+
+/// `out[t]`: from +0, fma of weight and row `slot[t*k+j]` in ascending j, then
+/// fma of the shared expert's weight and row t.
+pub struct Combine<'a> {
+    y: Matrix<'a>,
+    map: &'a RoutingMap,
+    routes: RoutesView<'a>,
+    shared: Option<SharedOutput<'a>>,
+    out: MatrixMut<'a>,
+}
+
+impl<'a> Combine<'a> {
+    /// `y`: rows of `map` x width; `routes`: those `map` was made from; `out`: tokens x width.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn new(
+        y: Matrix<'a>,
+        map: &'a RoutingMap,
+        routes: RoutesView<'a>,
+        shared: Option<SharedOutput<'a>>,
+        out: MatrixMut<'a>,
+    ) -> Result<Self> {
+        agree("combine: rows of the input", y.rows(), map.rows())?;
+        agree("combine: tokens of the routes", routes.tokens(), map.tokens())?;
+        agree("combine: k of the routes", routes.k(), map.k())?;
+        agree("combine: rows of the output", out.rows(), map.tokens())?;
+        agree("combine: columns of the output", out.cols(), y.cols())?;
+        if let Some(shared) = &shared {
+            agree("combine: rows of the shared expert", shared.y.rows(), map.tokens())?;
+            agree("combine: columns of the shared expert", shared.y.cols(), y.cols())?;
+            if let Some(score) = &shared.score {
+                agree("combine: rows of the shared score", score.rows(), map.tokens())?;
+                agree("combine: columns of the shared score", score.cols(), 1)?;
+            }
+        }
+        Ok(Self { y, map, routes, shared, out })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        let own = backend.id();
+        let shared = self.shared.map_or(own, |s| s.y.data().device());
+        let score = self.shared.and_then(|s| s.score).map_or(own, |s| s.data().device());
+        on_device(
+            backend,
+            &[
+                ("combine: input", self.y.data().device()),
+                ("combine: map", self.map.device()),
+                ("combine: routes", self.routes.ids().device()),
+                ("combine: shared expert", shared),
+                ("combine: shared score", score),
+                ("combine: output", self.out.device()),
+            ],
+        )?;
+        backend.combine(&mut self)
+    }
+
+    /// Expert outputs, in expert order.
+    pub fn y(&self) -> Matrix<'a> {
+        self.y
+    }
+
+    /// The map.
+    pub fn map(&self) -> &'a RoutingMap {
+        self.map
+    }
+
+    /// The routes, for their weights.
+    pub fn routes(&self) -> RoutesView<'a> {
+        self.routes
+    }
+
+    /// The shared expert, if there is one.
+    pub fn shared(&self) -> Option<SharedOutput<'a>> {
+        self.shared
+    }
+
+    /// Output tokens.
+    pub fn out(&mut self) -> &mut MatrixMut<'a> {
+        &mut self.out
+    }
+}

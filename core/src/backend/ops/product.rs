@@ -1,0 +1,108 @@
+//! The products.
+
+use super::*;
+
+/// Which activation row, expert and output row belong together.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// One expert; output row r is the product with activation row r.
+    Dense,
+    /// Activations in expert order: row r belongs to the expert whose bounds hold r.
+    Experts(&'a RoutingMap),
+    /// Outputs in expert order, activations by token: row r reads activation row `src[r]`.
+    Indexed(&'a RoutingMap),
+}
+
+/// `dst[r][i] = sum over k of weights[e(r)][i][k] * activations[a(r)][k]`,
+/// in the order of `docs/numerics.md`.
+pub struct Product<'a> {
+    weights: Weights<'a>,
+    activations: Q8Rows<'a>,
+    rows: Rows<'a>,
+    dst: MatrixMut<'a>,
+}
+
+impl<'a> Product<'a> {
+    /// One launch over all experts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where shapes, experts or layout do not fit together.
+    pub fn new(
+        weights: Weights<'a>,
+        activations: Q8Rows<'a>,
+        rows: Rows<'a>,
+        dst: MatrixMut<'a>,
+    ) -> Result<Self> {
+        let (experts, in_rows, out_rows) = match rows {
+            Rows::Dense => (1, activations.rows(), activations.rows()),
+            Rows::Experts(map) => (map.experts(), map.rows(), map.rows()),
+            Rows::Indexed(map) => (map.experts(), map.tokens(), map.rows()),
+        };
+        agree("product: experts of the weights", weights.experts(), experts)?;
+        agree("product: columns of the activations", activations.cols(), weights.cols())?;
+        agree("product: rows of the activations", activations.rows(), in_rows)?;
+        agree("product: rows of the output", dst.rows(), out_rows)?;
+        agree("product: columns of the output", dst.cols(), weights.rows())?;
+        let layout = weights.ty().layout();
+        if activations.layout() != layout {
+            return Err(Error::invalid(
+                "product: layout of the activations",
+                activations.layout(),
+                format!("{layout}, which {} is multiplied in", weights.ty()),
+            ));
+        }
+        Ok(Self { weights, activations, rows, dst })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("product: weights", self.weights.data().device()),
+                ("product: activations", self.activations.data().device()),
+                ("product: map", self.map().map_or(backend.id(), RoutingMap::device)),
+                ("product: output", self.dst.device()),
+            ],
+        )?;
+        if !backend.supports(self.weights.ty()) {
+            return Err(Error::invalid(
+                "product: weight type",
+                self.weights.ty(),
+                format!("a type that {} multiplies", backend.id()),
+            ));
+        }
+        backend.multiply(&mut self)
+    }
+
+    /// Weights.
+    pub fn weights(&self) -> Weights<'a> {
+        self.weights
+    }
+
+    /// Activations, in the layout of the weight type.
+    pub fn activations(&self) -> Q8Rows<'a> {
+        self.activations
+    }
+
+    /// How rows belong together.
+    pub fn rows(&self) -> Rows<'a> {
+        self.rows
+    }
+
+    /// The map, unless dense.
+    pub fn map(&self) -> Option<&'a RoutingMap> {
+        match self.rows {
+            Rows::Dense => None,
+            Rows::Experts(map) | Rows::Indexed(map) => Some(map),
+        }
+    }
+
+    /// Output: a row per routed row, a column per weight row.
+    pub fn dst(&mut self) -> &mut MatrixMut<'a> {
+        &mut self.dst
+    }
+}

@@ -1,0 +1,399 @@
+//! The eight steps.
+
+use std::ops::Range;
+
+use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+use super::options::{Options, QuantMode};
+use super::timing::{Phase, Timeline, Timings};
+use super::workspace::{SharedSpace, Workspace};
+use crate::backend::ops::{
+    Combine, GateUp, GateUpOrder, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut,
+    QuantizeRows, QuantizeScatter, RouterScores, Rows, SharedOutput, SwiGlu, SwiGluQuantize, TopK,
+};
+use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
+use crate::format::WeightType;
+use crate::{Error, Result, q8_1};
+
+/// Where the experts of each token come from.
+#[derive(Clone, Copy)]
+pub enum Routing<'a> {
+    /// The layer's own router.
+    Router,
+    /// Scores, tokens x experts.
+    Scores(Matrix<'a>),
+    /// Chosen experts and weights.
+    Routes(&'a DeviceRoutes),
+}
+
+impl MoeLayer {
+    /// Runs the layer: `x` and `out` are tokens x width, on the backend's device.
+    ///
+    /// With [`Options::checked`] it waits for the stream and reports the first
+    /// token with a non-finite input, score or hidden value; without, it
+    /// returns as soon as everything is launched (unless timed).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] and [`Error::WrongDevice`] before anything is
+    /// launched; [`Error::NonFinite`], after which `out` is unspecified; and
+    /// those of the backend.
+    pub fn forward(
+        &self,
+        backend: &dyn Backend,
+        workspace: &mut Workspace,
+        x: Matrix<'_>,
+        routing: Routing<'_>,
+        out: &mut MatrixMut<'_>,
+    ) -> Result<Timings> {
+        self.check(backend, workspace, &x, &routing, out)?;
+        let Options { timed, checked, .. } = workspace.options;
+        let mut timeline = Timeline::new(backend, timed)?;
+        let tokens = x.rows();
+        let mut chunks = 0;
+        for start in (0..tokens).step_by(workspace.chunk) {
+            let range = start..tokens.min(start + workspace.chunk);
+            if checked {
+                workspace.report.reset(backend)?;
+            }
+            let chunk = Chunk { layer: self, backend, range: range.clone(), checked };
+            chunk.run(workspace, x.row_range(range)?, routing, out, &mut timeline)?;
+            if checked {
+                workspace.report.check(backend, start)?;
+            }
+            chunks += 1;
+        }
+        timeline.finish(chunks, workspace.chunk.min(tokens))
+    }
+
+    fn check(
+        &self,
+        backend: &dyn Backend,
+        workspace: &Workspace,
+        x: &Matrix<'_>,
+        routing: &Routing<'_>,
+        out: &MatrixMut<'_>,
+    ) -> Result<()> {
+        let same = |what: &str, given: usize, expected: usize| match given == expected {
+            true => Ok(()),
+            false => Err(Error::invalid(what, given, expected.to_string())),
+        };
+        for (what, device) in [("layer", self.device()), ("workspace", workspace.device)] {
+            if device != backend.id() {
+                return Err(Error::WrongDevice {
+                    what: what.into(),
+                    given: device.to_string(),
+                    expected: backend.id().to_string(),
+                });
+            }
+        }
+        workspace.check(self)?;
+        same("input: columns", x.cols(), self.width())?;
+        same("output: columns", out.cols(), self.width())?;
+        same("output: rows", out.rows(), x.rows())?;
+        match routing {
+            Routing::Router if !self.has_router() => {
+                Err(Error::invalid("routing", "the layer's router", "a layer that has one"))
+            }
+            Routing::Router => Ok(()),
+            Routing::Scores(scores) => {
+                same("scores: rows", scores.rows(), x.rows())?;
+                same("scores: columns", scores.cols(), self.experts())?;
+                if self.k > self.experts() {
+                    let most = format!("at most the {} experts", self.experts());
+                    return Err(Error::invalid("experts per token (k)", self.k, most));
+                }
+                Ok(())
+            }
+            Routing::Routes(routes) => {
+                same("routes: tokens", routes.view().tokens(), x.rows())?;
+                same("routes: k", routes.k(), self.k)?;
+                same("routes: experts", routes.experts(), self.experts())
+            }
+        }
+    }
+}
+
+/// Some consecutive tokens on their way through the layer.
+struct Chunk<'a> {
+    layer: &'a MoeLayer,
+    backend: &'a dyn Backend,
+    range: Range<usize>,
+    checked: bool,
+}
+
+impl Chunk<'_> {
+    fn run(
+        &self,
+        workspace: &mut Workspace,
+        x: Matrix<'_>,
+        routing: Routing<'_>,
+        out: &mut MatrixMut<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<()> {
+        let (layer, backend, tokens) = (self.layer, self.backend, x.rows());
+        let rows = tokens * layer.k;
+        let Workspace { scores, routes, map, report, shared, options, .. } = workspace;
+
+        // 1. scores, experts and weights
+        let routes = match routing {
+            Routing::Routes(routes) => routes.tokens(self.range.clone())?,
+            Routing::Scores(scores) => {
+                let scores = scores.row_range(self.range.clone())?;
+                self.top_k(scores, routes, report, timeline)?;
+                routes.view()
+            }
+            Routing::Router => {
+                let router = layer.router.as_ref().expect("checked before the first chunk");
+                let (width, experts) = (layer.width(), layer.experts());
+                score(backend, x, router, scores, experts)?;
+                timeline.end(
+                    Phase::Router,
+                    4 * (tokens * (width + experts) + width * experts),
+                    2 * tokens * width * experts,
+                )?;
+                let scores = Matrix::dense("scores", &*scores, tokens, experts)?;
+                self.top_k(scores, routes, report, timeline)?;
+                routes.view()
+            }
+        };
+
+        // 2. map
+        MapRoutes::new(routes, map)?.launch(backend)?;
+        timeline.end(Phase::Map, 4 * (3 * rows + layer.experts() + 1), 0)?;
+        let map = &*map;
+
+        // 3. and 4. quantize, gate and up; types of one layout share the blocks
+        let ffn = layer.ffn();
+        let mut layout = None;
+        for (tensor, column) in layer.gate_up.products() {
+            if layout != Some(tensor.ty().layout()) {
+                layout = Some(tensor.ty().layout());
+                let report = self.checked.then_some(&mut *report);
+                quantize_input(
+                    backend,
+                    options.quant,
+                    x,
+                    map,
+                    tensor.ty(),
+                    &mut workspace.input,
+                    report,
+                )?;
+                let written = if options.quant == QuantMode::Indexed { tokens } else { rows };
+                timeline.end(
+                    Phase::Quantize,
+                    x.rows() * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
+                    0,
+                )?;
+            }
+            let (act_rows, rows_of) = match options.quant {
+                QuantMode::Indexed => (tokens, Rows::Indexed(map)),
+                _ => (rows, Rows::Experts(map)),
+            };
+            let activations =
+                Q8Rows::new(&workspace.input, tensor.ty().layout(), act_rows, layer.width())?;
+            let dst = workspace.gate_up.slice_mut(column..)?;
+            let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), 2 * ffn)?;
+            Product::new(tensor.weights(), activations, rows_of, dst)?.launch(backend)?;
+            let (bytes, ops) = cost(tensor, rows, act_rows)?;
+            timeline.end(Phase::GateUp, bytes, ops)?;
+        }
+
+        // 5. and 6. SwiGLU and quantize
+        let mut hidden = Hidden {
+            backend,
+            rows,
+            ffn,
+            order: layer.gate_up.order(),
+            gate_up: &workspace.gate_up,
+            hidden: &mut workspace.hidden,
+            out: &mut workspace.hidden_q8,
+            fused: options.fused,
+        };
+        let report_hidden = self.checked.then_some(&mut *report);
+        hidden.run(layer.down.ty(), report_hidden, Some(map), Some(timeline))?;
+
+        // 7. down
+        let activations = Q8Rows::new(&workspace.hidden_q8, layer.down.ty().layout(), rows, ffn)?;
+        let dst = MatrixMut::dense("down", &mut workspace.down, rows, layer.width())?;
+        Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?
+            .launch(backend)?;
+        let (bytes, ops) = cost(&layer.down, rows, rows)?;
+        timeline.end(Phase::Down, bytes, ops)?;
+
+        // 8. shared expert and combine
+        let shared = match (&layer.shared, shared) {
+            (Some(expert), Some(space)) => {
+                let report = self.checked.then_some(&mut *report);
+                self.shared(expert, space, options.fused, x, report)?;
+                let (bytes, ops) = shared_cost(expert, tokens)?;
+                timeline.end(Phase::Shared, bytes, ops)?;
+                let score = match expert.gate {
+                    Some(_) => Some(Matrix::dense("shared score", &space.score, tokens, 1)?),
+                    None => None,
+                };
+                let y = Matrix::dense("shared expert", &space.down, tokens, layer.width())?;
+                Some(SharedOutput { y, score })
+            }
+            _ => None,
+        };
+        let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
+        let stride = out.stride();
+        let first = self.range.start * stride;
+        let values = (tokens - 1) * stride + layer.width();
+        let out = out.data().slice(first..first + values)?;
+        let out = MatrixMut::new("output", out, tokens, layer.width(), stride)?;
+        Combine::new(y, map, routes, shared, out)?.launch(backend)?;
+        let read = rows + if shared.is_some() { tokens } else { 0 };
+        timeline.end(Phase::Combine, 4 * ((read + tokens) * layer.width() + 2 * rows), 0)
+    }
+
+    fn top_k(
+        &self,
+        scores: Matrix<'_>,
+        routes: &mut DeviceRoutes,
+        report: &mut Report,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<()> {
+        let rows = scores.rows() * self.layer.k;
+        TopK::new(scores, self.layer.norm, self.layer.scale, routes)?
+            .report(self.checked.then_some(report))
+            .launch(self.backend)?;
+        timeline.end(Phase::TopK, 4 * (scores.rows() * scores.cols() + 2 * rows), 0)
+    }
+
+    /// The shared expert's rows, one per token, and its score.
+    fn shared(
+        &self,
+        expert: &SharedExpert,
+        space: &mut SharedSpace,
+        fused: bool,
+        x: Matrix<'_>,
+        mut report: Option<&mut Report>,
+    ) -> Result<()> {
+        let (backend, tokens, ffn) = (self.backend, x.rows(), expert.down.cols());
+        if let Some(gate) = &expert.gate {
+            score(backend, x, gate, &mut space.score, 1)?;
+        }
+        let mut layout = None;
+        for (tensor, column) in expert.gate_up.products() {
+            let wanted = tensor.ty().layout();
+            if layout != Some(wanted) {
+                layout = Some(wanted);
+                let out = Q8RowsMut::new(&mut space.input, wanted, tokens, x.cols())?;
+                QuantizeRows::new(x, out)?.report(report.as_deref_mut()).launch(backend)?;
+            }
+            let activations = Q8Rows::new(&space.input, wanted, tokens, x.cols())?;
+            let dst = space.gate_up.slice_mut(column..)?;
+            let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), 2 * ffn)?;
+            Product::new(tensor.weights(), activations, Rows::Dense, dst)?.launch(backend)?;
+        }
+        let mut hidden = Hidden {
+            backend,
+            rows: tokens,
+            ffn,
+            order: expert.gate_up.order(),
+            gate_up: &space.gate_up,
+            hidden: &mut space.hidden,
+            out: &mut space.hidden_q8,
+            fused,
+        };
+        hidden.run(expert.down.ty(), report, None, None)?;
+        let layout = expert.down.ty().layout();
+        let activations = Q8Rows::new(&space.hidden_q8, layout, tokens, ffn)?;
+        let dst = MatrixMut::dense("shared down", &mut space.down, tokens, x.cols())?;
+        Product::new(expert.down.weights(), activations, Rows::Dense, dst)?.launch(backend)
+    }
+}
+
+/// Scores of `experts` router rows.
+fn score(
+    backend: &dyn Backend,
+    x: Matrix<'_>,
+    router: &Router,
+    scores: &mut Buffer<f32>,
+    experts: usize,
+) -> Result<()> {
+    let out = MatrixMut::dense("scores", scores, x.rows(), experts)?;
+    RouterScores::new(x, router.matrix(), out)?.launch(backend)
+}
+
+/// The input in the layout of `ty`, in the order the mode wants.
+fn quantize_input(
+    backend: &dyn Backend,
+    mode: QuantMode,
+    x: Matrix<'_>,
+    map: &RoutingMap,
+    ty: WeightType,
+    out: &mut Buffer<u8>,
+    report: Option<&mut Report>,
+) -> Result<()> {
+    let rows = if mode == QuantMode::Indexed { x.rows() } else { map.rows() };
+    let out = Q8RowsMut::new(out, ty.layout(), rows, x.cols())?;
+    match mode {
+        QuantMode::Scatter => QuantizeScatter::new(x, map, out)?.report(report).launch(backend),
+        QuantMode::Gather => QuantizeRows::gather(x, map, out)?.report(report).launch(backend),
+        QuantMode::Indexed => QuantizeRows::new(x, out)?.report(report).launch(backend),
+    }
+}
+
+/// SwiGLU and the quantization of what it gives.
+struct Hidden<'a> {
+    backend: &'a dyn Backend,
+    rows: usize,
+    ffn: usize,
+    order: GateUpOrder,
+    gate_up: &'a Buffer<f32>,
+    hidden: &'a mut Buffer<f32>,
+    out: &'a mut Buffer<u8>,
+    fused: bool,
+}
+
+impl Hidden<'_> {
+    fn run(
+        &mut self,
+        ty: WeightType,
+        report: Option<&mut Report>,
+        map: Option<&RoutingMap>,
+        mut timeline: Option<&mut Timeline<'_>>,
+    ) -> Result<()> {
+        let (rows, ffn) = (self.rows, self.ffn);
+        let gate_up = Matrix::dense("gate and up", self.gate_up, rows, 2 * ffn)?;
+        let gate_up = GateUp::new(gate_up, self.order)?;
+        let out = Q8RowsMut::new(&mut *self.out, ty.layout(), rows, ffn)?;
+        let q8_bytes = q8_1::bytes(rows, ffn)?;
+        let mut end = |phase, bytes| match &mut timeline {
+            Some(timeline) => timeline.end(phase, bytes, 0),
+            None => Ok(()),
+        };
+        if self.fused {
+            SwiGluQuantize::new(gate_up, out)?.report(report, map)?.launch(self.backend)?;
+            return end(Phase::SwiGluQuantize, 8 * rows * ffn + q8_bytes);
+        }
+        let hidden = MatrixMut::dense("hidden", &mut *self.hidden, rows, ffn)?;
+        SwiGlu::new(gate_up, hidden)?.launch(self.backend)?;
+        end(Phase::SwiGlu, 12 * rows * ffn)?;
+        let hidden = Matrix::dense("hidden", &*self.hidden, rows, ffn)?;
+        QuantizeRows::new(hidden, out)?.report_hidden(report, map)?.launch(self.backend)?;
+        end(Phase::QuantizeHidden, 4 * rows * ffn + q8_bytes)
+    }
+}
+
+/// Bytes a product must move and operations it must do: weights and
+/// activations read once, the output written once.
+fn cost(tensor: &Tensor, rows: usize, act_rows: usize) -> Result<(usize, usize)> {
+    let activations = q8_1::bytes(act_rows, tensor.cols())?;
+    let bytes = tensor.bytes() + activations + 4 * rows * tensor.rows();
+    Ok((bytes, 2 * rows * tensor.rows() * tensor.cols()))
+}
+
+fn shared_cost(expert: &SharedExpert, tokens: usize) -> Result<(usize, usize)> {
+    let gate_up: Vec<&Tensor> = match &expert.gate_up {
+        GateUpWeights::Separate { gate, up } => vec![gate, up],
+        GateUpWeights::Merged { tensor, .. } => vec![tensor],
+    };
+    let mut sum = cost(&expert.down, tokens, tokens)?;
+    for tensor in gate_up {
+        let (bytes, ops) = cost(tensor, tokens, tokens)?;
+        sum = (sum.0 + bytes, sum.1 + ops);
+    }
+    Ok(sum)
+}

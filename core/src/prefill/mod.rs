@@ -1,0 +1,20 @@
+//! The prompt path of one mixture-of-experts layer, over any backend.
+//!
+//! For each chunk of tokens: router scores, top-k, map, quantization into
+//! expert order, gate and up products, SwiGLU and quantization, down product,
+//! and the weighted sum of each token's rows, with the shared expert where
+//! there is one. The result does not depend on mode, chunk or backend.
+
+mod forward;
+mod layer;
+mod options;
+mod synthetic;
+mod timing;
+mod workspace;
+
+pub use forward::Routing;
+pub use layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+pub use options::{Chunk, Options, QuantMode};
+pub use synthetic::{Synthetic, normals};
+pub use timing::{Phase, PhaseTime, Timings};
+pub use workspace::Workspace;

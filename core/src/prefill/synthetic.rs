@@ -1,0 +1,95 @@
+//! Layers and inputs made from a seed: the same on every machine.
+
+use super::layer::{GateUpWeights, MoeLayer, Router, Tensor};
+use crate::backend::Backend;
+use crate::backend::ops::GateUpOrder;
+use crate::format::{WeightType, random_blocks};
+use crate::routing::RouterNorm;
+use crate::{Error, Result};
+
+/// A layer of random weights.
+#[derive(Debug, Clone)]
+pub struct Synthetic {
+    /// Experts.
+    pub experts: usize,
+    /// Experts each token uses.
+    pub k: usize,
+    /// Values of a token.
+    pub width: usize,
+    /// Hidden values of an expert.
+    pub ffn: usize,
+    /// Type of the merged gate and up tensor.
+    pub gate_up: WeightType,
+    /// The order of its rows.
+    pub order: GateUpOrder,
+    /// Type of the down tensor.
+    pub down: WeightType,
+    /// What everything follows from.
+    pub seed: u64,
+}
+
+impl Synthetic {
+    /// The layer, with a router.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for shapes that the types cannot have; those of the backend.
+    pub fn layer(&self, backend: &dyn Backend) -> Result<MoeLayer> {
+        let &Self { experts, k, width, ffn, seed, .. } = self;
+        let random = |ty: WeightType, what: &str, rows: usize, cols: usize, seed| {
+            let bytes =
+                ty.row_bytes(cols).ok().and_then(|b| b.checked_mul(rows)?.checked_mul(experts));
+            let bytes = bytes.filter(|&b| isize::try_from(b).is_ok()).ok_or_else(|| {
+                Error::invalid(
+                    format!("{what} of a synthetic layer"),
+                    format!("{experts} x {rows} x {cols} {ty}"),
+                    format!("columns a multiple of {}, below 2^63 bytes", ty.block_values()),
+                )
+            })?;
+            let host = random_blocks(ty, seed, bytes / ty.block_bytes());
+            Tensor::dense(backend, what, host.into(), ty, experts, rows, cols)
+        };
+        let rows = ffn.checked_mul(2).ok_or_else(|| Error::invalid("ffn", ffn, "below 2^63"))?;
+        let gate_up = GateUpWeights::Merged {
+            tensor: random(self.gate_up, "gate and up", rows, width, seed)?,
+            order: self.order,
+        };
+        let down = random(self.down, "down", width, ffn, seed ^ 0x9e37_79b9)?;
+        let scale = 1.0 / (width as f32).sqrt();
+        let router: Vec<f32> =
+            normals(seed ^ 0x85eb_ca6b, experts * width).into_iter().map(|v| v * scale).collect();
+        let router = Router::new(backend, &router, experts, width)?;
+        MoeLayer::new(gate_up, down, k)?.with_router(router, RouterNorm::Chosen, 1.0)
+    }
+
+    /// Input for `tokens` tokens: normal values.
+    pub fn input(&self, tokens: usize) -> Vec<f32> {
+        normals(self.seed ^ 0xc2b2_ae35, tokens * self.width)
+    }
+}
+
+/// `count` values that are close to normally distributed, by integer and exact
+/// arithmetic alone, so that no math library's rounding shows: the sum of
+/// eight 16-bit draws, centred and scaled to variance 1 (values within +-4.9).
+pub fn normals(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        // splitmix64
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    // The variance of a sum of eight uniform draws from 0..65536 is 8 * 65536^2 / 12.
+    const SCALE: f32 = 1.0 / 53_509.03;
+    (0..count)
+        .map(|_| {
+            let sum: i64 = [next(), next()]
+                .into_iter()
+                .flat_map(|bits| [bits, bits >> 16, bits >> 32, bits >> 48])
+                .map(|bits| (bits & 0xffff) as i64)
+                .sum();
+            (sum - 4 * 65_535) as f32 * SCALE
+        })
+        .collect()
+}

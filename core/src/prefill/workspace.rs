@@ -1,0 +1,254 @@
+//! The buffers of one chunk, allocated once and reused.
+
+use super::layer::MoeLayer;
+use super::options::{Chunk, Options, QuantMode};
+use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, Report, RoutingMap};
+use crate::{Error, Result, q8_1};
+
+/// The buffers that a layer needs for up to `chunk` tokens at once.
+///
+/// One workspace serves one stream; layers of the same shape can share it, one
+/// after the other.
+#[derive(Debug)]
+pub struct Workspace {
+    pub(super) chunk: usize,
+    pub(super) options: Options,
+    pub(super) device: DeviceId,
+    shape: Shape,
+    pub(super) scores: Buffer<f32>,
+    pub(super) routes: DeviceRoutes,
+    pub(super) map: RoutingMap,
+    pub(super) input: Buffer<u8>,
+    pub(super) gate_up: Buffer<f32>,
+    pub(super) hidden: Buffer<f32>,
+    pub(super) hidden_q8: Buffer<u8>,
+    pub(super) down: Buffer<f32>,
+    pub(super) shared: Option<SharedSpace>,
+    pub(super) report: Report,
+}
+
+/// The shared expert's buffers; it quantizes into its own, as its type may
+/// want another layout than the experts'.
+#[derive(Debug)]
+pub(super) struct SharedSpace {
+    pub(super) input: Buffer<u8>,
+    pub(super) gate_up: Buffer<f32>,
+    pub(super) hidden: Buffer<f32>,
+    pub(super) hidden_q8: Buffer<u8>,
+    pub(super) down: Buffer<f32>,
+    pub(super) score: Buffer<f32>,
+}
+
+/// What the sizes of the buffers follow from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    experts: usize,
+    k: usize,
+    width: usize,
+    ffn: usize,
+    shared_ffn: usize,
+}
+
+impl Shape {
+    fn of(layer: &MoeLayer) -> Self {
+        Self {
+            experts: layer.experts(),
+            k: layer.k(),
+            width: layer.width(),
+            ffn: layer.ffn(),
+            shared_ffn: layer.shared().map_or(0, |s| s.down.cols()),
+        }
+    }
+
+    /// Lengths in values (f32) or bytes (q8_1) for `tokens`; None on overflow.
+    fn lengths(&self, tokens: usize, options: &Options) -> Option<Lengths> {
+        let rows = tokens.checked_mul(self.k)?;
+        let q8 = |rows, cols| q8_1::bytes(rows, cols).ok();
+        let input_rows = if options.quant == QuantMode::Indexed { tokens } else { rows };
+        // Fused, the hidden values never stand in memory as f32.
+        let hidden = |rows: usize, ffn: usize| {
+            if options.fused { Some(0) } else { rows.checked_mul(ffn) }
+        };
+        Some(Lengths {
+            scores: tokens.checked_mul(self.experts)?,
+            input: q8(input_rows, self.width)?,
+            gate_up: rows.checked_mul(self.ffn.checked_mul(2)?)?,
+            hidden: hidden(rows, self.ffn)?,
+            hidden_q8: q8(rows, self.ffn)?,
+            down: rows.checked_mul(self.width)?,
+            shared: match self.shared_ffn {
+                0 => None,
+                ffn => Some(SharedLengths {
+                    input: q8(tokens, self.width)?,
+                    gate_up: tokens.checked_mul(ffn.checked_mul(2)?)?,
+                    hidden: hidden(tokens, ffn)?,
+                    hidden_q8: q8(tokens, ffn)?,
+                    down: tokens.checked_mul(self.width)?,
+                }),
+            },
+        })
+    }
+}
+
+struct Lengths {
+    scores: usize,
+    input: usize,
+    gate_up: usize,
+    hidden: usize,
+    hidden_q8: usize,
+    down: usize,
+    shared: Option<SharedLengths>,
+}
+
+struct SharedLengths {
+    input: usize,
+    gate_up: usize,
+    hidden: usize,
+    hidden_q8: usize,
+    down: usize,
+}
+
+impl Workspace {
+    /// Buffers for `tokens` tokens of `layer`, in chunks as the options say.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], also where not even one token fits for `auto:N`;
+    /// [`Error::Invalid`] where a size overflows.
+    pub fn new(
+        backend: &dyn Backend,
+        layer: &MoeLayer,
+        tokens: usize,
+        options: Options,
+    ) -> Result<Self> {
+        let tokens = tokens.max(1);
+        let chunk = match options.chunk {
+            Chunk::Tokens(n) => tokens.min(n.max(1)),
+            Chunk::Auto(most) => {
+                let memory = backend.memory()?;
+                let fits = |chunk| {
+                    Self::bytes(layer, chunk, &options).is_ok_and(|b| b as u64 <= memory.free)
+                };
+                equal_chunks(tokens, most.max(1), fits).ok_or_else(|| Error::OutOfMemory {
+                    device: backend.id().to_string(),
+                    asked: Self::bytes(layer, 1, &options).map_or(u64::MAX, |b| b as u64),
+                    free: memory.free,
+                    total: memory.total,
+                })?
+            }
+        };
+        let shape = Shape::of(layer);
+        let len = shape
+            .lengths(chunk, &options)
+            .ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))?;
+        // A caller may hand scores or routes in; the router's are allocated only where it has one.
+        let scores = if layer.has_router() { len.scores } else { 0 };
+        Ok(Self {
+            chunk,
+            device: backend.id(),
+            shape,
+            scores: backend.alloc(scores)?,
+            routes: DeviceRoutes::with_capacity(backend, chunk, shape.k, shape.experts)?,
+            map: RoutingMap::with_capacity(backend, chunk, shape.k, shape.experts)?,
+            input: backend.alloc(len.input)?,
+            gate_up: backend.alloc(len.gate_up)?,
+            hidden: backend.alloc(len.hidden)?,
+            hidden_q8: backend.alloc(len.hidden_q8)?,
+            down: backend.alloc(len.down)?,
+            shared: match len.shared {
+                None => None,
+                Some(len) => Some(SharedSpace {
+                    input: backend.alloc(len.input)?,
+                    gate_up: backend.alloc(len.gate_up)?,
+                    hidden: backend.alloc(len.hidden)?,
+                    hidden_q8: backend.alloc(len.hidden_q8)?,
+                    down: backend.alloc(len.down)?,
+                    score: backend.alloc(chunk)?,
+                }),
+            },
+            report: Report::new(backend)?,
+            options,
+        })
+    }
+
+    /// Bytes of all buffers for chunks of `chunk` tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where they overflow.
+    pub fn bytes(layer: &MoeLayer, chunk: usize, options: &Options) -> Result<usize> {
+        let shape = Shape::of(layer);
+        let sum = || {
+            let len = shape.lengths(chunk, options)?;
+            let routing = chunk.checked_mul(shape.k)?.checked_mul(4 * 4)?;
+            let scores = if layer.has_router() { len.scores } else { 0 };
+            let mut f32s = vec![scores, len.gate_up, len.hidden, len.down];
+            let mut bytes = vec![routing, len.input, len.hidden_q8, 4 * (shape.experts + 2)];
+            if let Some(shared) = &len.shared {
+                f32s.extend([shared.gate_up, shared.hidden, shared.down, chunk]);
+                bytes.extend([shared.input, shared.hidden_q8]);
+            }
+            for f in f32s {
+                bytes.push(f.checked_mul(4)?);
+            }
+            bytes.into_iter().try_fold(0usize, usize::checked_add)
+        };
+        sum().ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))
+    }
+
+    /// Tokens per chunk.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// How layers are run in it.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether `layer`'s buffers are these.
+    pub(super) fn check(&self, layer: &MoeLayer) -> Result<()> {
+        if Shape::of(layer) == self.shape && (!layer.has_router() || self.has_scores()) {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "workspace",
+            format!("one made for {:?}", self.shape),
+            format!("one made for {:?}", Shape::of(layer)),
+        ))
+    }
+
+    fn has_scores(&self) -> bool {
+        self.scores.len() >= self.chunk * self.shape.experts
+    }
+}
+
+/// The largest chunk of at most `most` tokens that `fits`, all chunks equal but
+/// for the last one's remainder.
+fn equal_chunks(tokens: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut chunks = tokens.div_ceil(most);
+    loop {
+        let chunk = tokens.div_ceil(chunks);
+        if fits(chunk) {
+            return Some(chunk);
+        }
+        if chunk == 1 {
+            return None;
+        }
+        // The fewest chunks that are really smaller.
+        chunks = tokens.div_ceil(chunk - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::equal_chunks;
+
+    #[test]
+    fn chunks_are_equal_and_as_large_as_fit() {
+        assert_eq!(equal_chunks(100, 1000, |_| true), Some(100));
+        assert_eq!(equal_chunks(100, 60, |_| true), Some(50));
+        assert_eq!(equal_chunks(100, 1000, |c| c <= 49), Some(34));
+        assert_eq!(equal_chunks(7, 7, |c| c <= 1), Some(1));
+        assert_eq!(equal_chunks(7, 7, |_| false), None);
+        assert_eq!(equal_chunks(1, 32768, |_| true), Some(1));
+    }
+}

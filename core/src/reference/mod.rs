@@ -1,0 +1,13 @@
+//! Every step of the layer, plainly: slow, sequential, and held to
+//! `docs/numerics.md` line by line. All fast paths are compared with these
+//! functions by `==` on bytes.
+//!
+//! Top-k and the map have one plain form, in [`crate::routing`].
+
+mod layer;
+mod mmq;
+mod quantize;
+
+pub use layer::{combine, router_scores, swiglu};
+pub use mmq::mmq;
+pub use quantize::{quantize, quantize_row};

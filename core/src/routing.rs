@@ -1,0 +1,280 @@
+//! Routing on the host: checked routes, top-k, and the stable map.
+
+use crate::numerics::{canonical, exp};
+use crate::{Error, Result};
+
+/// Over which experts the weights of the chosen ones are normalised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RouterNorm {
+    /// Softmax over the chosen experts: the weights of a token sum to 1.
+    #[default]
+    Chosen,
+    /// Softmax over all experts.
+    All,
+}
+
+/// The experts of each token and their weights, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Routes {
+    ids: Vec<i32>,
+    weights: Vec<f32>,
+    k: usize,
+    experts: usize,
+}
+
+impl Routes {
+    /// `ids[t * k + j]` and `weights[t * k + j]` of each token t.
+    ///
+    /// # Errors
+    /// [`Error::ExpertId`] for the first id outside `0..experts`;
+    /// [`Error::Invalid`] where lengths are not a multiple of k or differ.
+    pub fn new(ids: Vec<i32>, weights: Vec<f32>, k: usize, experts: usize) -> Result<Self> {
+        if k == 0 || experts == 0 || experts > i32::MAX as usize {
+            return Err(Error::invalid(
+                "routes",
+                format!("k = {k}, {experts} experts"),
+                "at least 1 of each, below 2^31",
+            ));
+        }
+        if ids.len() % k != 0 {
+            return Err(Error::invalid("routes: ids", ids.len(), format!("a multiple of k = {k}")));
+        }
+        if weights.len() != ids.len() {
+            return Err(Error::invalid("routes: weights", weights.len(), ids.len().to_string()));
+        }
+        match ids.iter().position(|&id| id < 0 || id as usize >= experts) {
+            Some(at) => {
+                Err(Error::ExpertId { token: at / k, choice: at % k, id: ids[at], experts })
+            }
+            None => Ok(Self { ids, weights, k, experts }),
+        }
+    }
+
+    /// Every token to all experts, with weight 1: a dense FFN seen as experts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where there are no experts or too many rows.
+    pub fn all(tokens: usize, experts: usize) -> Result<Self> {
+        let rows =
+            tokens.checked_mul(experts).filter(|&r| r <= i32::MAX as usize).ok_or_else(|| {
+                Error::invalid("routes", format!("{tokens} x {experts}"), "below 2^31 rows")
+            })?;
+        let ids = (0..tokens).flat_map(|_| 0..experts as i32).collect();
+        Self::new(ids, vec![1.0; rows], experts, experts)
+    }
+
+    /// The k experts of highest score of each row of `scores`, and their
+    /// weights. Ties go to the smaller id, the chosen ones stand in descending
+    /// score, and NaN counts as -inf.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where k is 0 or above `experts`, or `scores` is ragged.
+    pub fn top_k(
+        scores: &[f32],
+        experts: usize,
+        k: usize,
+        norm: RouterNorm,
+        scale: f32,
+    ) -> Result<Self> {
+        if k == 0 || k > experts {
+            return Err(Error::invalid("top-k: k", k, format!("1 to {experts}, the experts")));
+        }
+        if scores.len() % experts != 0 {
+            return Err(Error::invalid(
+                "top-k: scores",
+                scores.len(),
+                format!("a multiple of the {experts} experts"),
+            ));
+        }
+        let tokens = scores.len() / experts;
+        let mut ids = vec![0; tokens * k];
+        let mut weights = vec![0.0; tokens * k];
+        for (t, row) in scores.chunks_exact(experts).enumerate() {
+            let out = t * k..(t + 1) * k;
+            top_k_row(row, norm, scale, &mut ids[out.clone()], &mut weights[out]);
+        }
+        Self::new(ids, weights, k, experts)
+    }
+
+    /// Tokens.
+    pub fn tokens(&self) -> usize {
+        self.ids.len() / self.k
+    }
+
+    /// Chosen experts per token.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Experts to choose from.
+    pub fn experts(&self) -> usize {
+        self.experts
+    }
+
+    /// Expert ids, `[t * k + j]`.
+    pub fn ids(&self) -> &[i32] {
+        &self.ids
+    }
+
+    /// Weights, `[t * k + j]`.
+    pub fn weights(&self) -> &[f32] {
+        &self.weights
+    }
+}
+
+/// The order of scores: NaN is -inf, and -0 equals +0.
+#[inline]
+fn key(score: f32) -> f32 {
+    if score.is_nan() { f32::NEG_INFINITY } else { score }
+}
+
+/// One token's top-k; `ids` and `weights` hold k values each, `k <= scores.len()`.
+///
+/// Weights are `exp(s - s_max)` over their sum, then times `scale`; the sum
+/// runs over the chosen ones in their order, or over all experts by id.
+pub fn top_k_row(
+    scores: &[f32],
+    norm: RouterNorm,
+    scale: f32,
+    ids: &mut [i32],
+    weights: &mut [f32],
+) {
+    let k = ids.len();
+    // Insertion into the k best so far: a later id of equal score goes behind.
+    let mut found = 0;
+    for (e, &score) in scores.iter().enumerate() {
+        let score = key(score);
+        if found == k && score <= key(scores[ids[k - 1] as usize]) {
+            continue;
+        }
+        let mut at = found.min(k - 1);
+        while at > 0 && score > key(scores[ids[at - 1] as usize]) {
+            ids[at] = ids[at - 1];
+            at -= 1;
+        }
+        ids[at] = e as i32;
+        found = (found + 1).min(k);
+    }
+    let max = scores[ids[0] as usize];
+    let mut sum = 0.0f32;
+    for (weight, &id) in weights.iter_mut().zip(&*ids) {
+        *weight = exp(scores[id as usize] - max);
+        sum += *weight;
+    }
+    if norm == RouterNorm::All {
+        sum = 0.0;
+        for &score in scores {
+            sum += exp(score - max);
+        }
+    }
+    for weight in weights {
+        *weight = canonical(*weight / sum * scale);
+    }
+}
+
+/// Rows by expert in ascending id, inside an expert by ascending (token, choice).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Map {
+    /// `slot[t * k + j]`: the row.
+    pub slot: Vec<u32>,
+    /// `src[row]`: the token.
+    pub src: Vec<u32>,
+    /// `bounds[e]..bounds[e + 1]`: the rows of expert e.
+    pub bounds: Vec<u32>,
+}
+
+impl Map {
+    /// A counting sort, linear in `tokens * k`.
+    pub fn new(routes: &Routes) -> Self {
+        let rows = routes.ids.len();
+        let mut map =
+            Self { slot: vec![0; rows], src: vec![0; rows], bounds: vec![0; routes.experts + 1] };
+        map_into(&routes.ids, routes.k, &mut map.slot, &mut map.src, &mut map.bounds);
+        map
+    }
+}
+
+/// [`Map::new`] into memory the caller has: `slot` and `src` as long as `ids`,
+/// `bounds` one longer than the experts; every id is below `bounds.len() - 1`.
+pub fn map_into(ids: &[i32], k: usize, slot: &mut [u32], src: &mut [u32], bounds: &mut [u32]) {
+    bounds.fill(0);
+    for &id in ids {
+        bounds[id as usize + 1] += 1;
+    }
+    let mut rows = 0;
+    for bound in bounds.iter_mut() {
+        rows += *bound;
+        *bound = rows;
+    }
+    // bounds[e] serves as the next free row of e, which leaves it at the end of e ...
+    for (i, &id) in ids.iter().enumerate() {
+        let row = &mut bounds[id as usize];
+        slot[i] = *row;
+        src[*row as usize] = (i / k) as u32;
+        *row += 1;
+    }
+    // ... where e + 1 begins: one step back restores the beginnings.
+    let experts = bounds.len() - 1;
+    bounds.copy_within(..experts, 1);
+    bounds[0] = 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ties_and_nan() {
+        let scores = [1.0, 3.0, f32::NAN, 3.0, -0.0, 0.0];
+        let r = Routes::top_k(&scores, 6, 6, RouterNorm::Chosen, 1.0).unwrap();
+        assert_eq!(r.ids(), [1, 3, 0, 4, 5, 2]);
+        let r = Routes::top_k(&[0.0; 4], 4, 2, RouterNorm::Chosen, 1.0).unwrap();
+        assert_eq!((r.ids(), r.weights()), (&[0, 1][..], &[0.5, 0.5][..]));
+        let r = Routes::top_k(&[0.0; 4], 4, 2, RouterNorm::All, 2.0).unwrap();
+        assert_eq!(r.weights(), [0.5, 0.5]);
+    }
+
+    #[test]
+    fn refusals_name_the_token() {
+        let error = Routes::new(vec![0, 1, 2, -1], vec![0.0; 4], 2, 3).unwrap_err().to_string();
+        assert_eq!(error, "token 1, choice 1: expert id -1, expected 0..3");
+        let error = Routes::new(vec![0, 3], vec![0.0; 2], 1, 3).unwrap_err().to_string();
+        assert_eq!(error, "token 1, choice 0: expert id 3, expected 0..3");
+        assert!(Routes::new(vec![0; 3], vec![0.0; 3], 2, 1).is_err());
+        assert!(Routes::new(vec![0; 2], vec![0.0; 3], 2, 1).is_err());
+        assert!(Routes::top_k(&[0.0; 4], 4, 5, RouterNorm::All, 1.0).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn map_is_a_stable_sort((k, experts, ids) in (1usize..7, 1usize..40).prop_flat_map(|(k, e)| {
+            (Just(k), Just(e), proptest::collection::vec(0..e as i32, 0..300))
+        })) {
+            let ids = ids[..ids.len() / k * k].to_vec();
+            let routes = Routes::new(ids.clone(), vec![1.0; ids.len()], k, experts).unwrap();
+            let map = Map::new(&routes);
+            let mut order: Vec<usize> = (0..ids.len()).collect();
+            order.sort_by_key(|&i| ids[i]); // stable
+            for (row, &i) in order.iter().enumerate() {
+                prop_assert_eq!(map.slot[i] as usize, row);
+                prop_assert_eq!(map.src[row] as usize, i / k);
+                let e = ids[i] as usize;
+                prop_assert!((map.bounds[e]..map.bounds[e + 1]).contains(&(row as u32)));
+            }
+            prop_assert_eq!(map.bounds[0], 0);
+            prop_assert_eq!(map.bounds[experts] as usize, ids.len());
+        }
+
+        #[test]
+        fn top_k_is_a_sort(scores in proptest::collection::vec(-4i8..4, 1..40), k in 1usize..40) {
+            let k = k.min(scores.len());
+            let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
+            let routes = Routes::top_k(&scores, scores.len(), k, RouterNorm::Chosen, 1.0).unwrap();
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a])); // stable: ties by id
+            let ids: Vec<usize> = routes.ids().iter().map(|&i| i as usize).collect();
+            prop_assert_eq!(&ids, &order[..k]);
+        }
+    }
+}
