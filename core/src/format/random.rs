@@ -1,0 +1,149 @@
+//! Random blocks of every type, for tests and benchmarks.
+
+use super::WeightType;
+
+/// The splitmix64 generator: a counter through a mixing function.
+///
+/// Small, fast, the same everywhere, and good enough to fill buffers with.
+#[derive(Debug, Clone)]
+pub struct SplitMix64 {
+    state: u64,
+}
+
+impl SplitMix64 {
+    /// A generator; equal seeds give equal sequences.
+    pub const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next 64 random bits.
+    #[inline]
+    pub const fn next_u64(&mut self) -> u64 {
+        // The increment is 2^64 divided by the golden ratio; shifts and multipliers are splitmix64's.
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Fills `bytes` with random bits.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for word in words {
+            *word = self.next_u64().to_le_bytes();
+        }
+        let last = self.next_u64().to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// `blocks` blocks of random codes, sub-scales and signs, with float scales
+/// that keep every weight finite and at most 1 in magnitude.
+///
+/// The scales are random too, but in a range: `dw` is in `[1, 2) * 2^-n`
+/// (in `[1, 8) * 2^-n` for MXFP4 and `[1, 4) * 2^-n` for NVFP4) with n such
+/// that the largest possible weight comes out between 1/16 and 1; never zero,
+/// never a special code. Minimums are sized to put weights about zero. Types
+/// without a minimum have scales of both signs where the format has a sign.
+///
+/// The same arguments give the same bytes on every machine.
+///
+/// # Panics
+/// If the bytes of so many blocks do not fit a `usize`.
+pub fn random_blocks(ty: WeightType, seed: u64, blocks: usize) -> Vec<u8> {
+    let size = blocks.checked_mul(ty.block_bytes()).expect("blocks that fit the address space");
+    let mut bytes = vec![0; size];
+    SplitMix64::new(seed).fill(&mut bytes);
+    for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        set_scales(ty, block);
+    }
+    bytes
+}
+
+/// What a scale's sign is to be.
+#[derive(Clone, Copy)]
+enum Sign {
+    Random,
+    Plus,
+    Minus,
+}
+
+/// The f16 `bits` with exponent 2^`exponent` and a chosen sign; the mantissa stays.
+fn with_exponent(bits: u16, exponent: i32, sign: Sign) -> u16 {
+    let signed = match sign {
+        Sign::Random => bits & 0x83ff,
+        Sign::Plus => bits & 0x03ff,
+        Sign::Minus => bits & 0x03ff | 0x8000,
+    };
+    signed | ((exponent + 15) as u16) << 10
+}
+
+fn set_f16(block: &mut [u8], at: usize, exponent: i32, sign: Sign) {
+    let bits = u16::from_le_bytes([block[at], block[at + 1]]);
+    block[at..at + 2].copy_from_slice(&with_exponent(bits, exponent, sign).to_le_bytes());
+}
+
+/// Replaces the float scales of one block of random bits.
+fn set_scales(ty: WeightType, block: &mut [u8]) {
+    use Sign::{Minus, Plus, Random};
+    use WeightType as T;
+    // 2^bits is the power of two at or above the largest integer: dw below 2^-bits keeps weights below 1.
+    let bits = (ty.max_iw() as u32).next_power_of_two().trailing_zeros() as i32;
+    let dw = -bits - 1;
+    match ty {
+        T::Q4_0 | T::Q5_0 | T::Q8_0 | T::Q1_0 | T::Q2_0 | T::IQ4_NL | T::IQ4_XS | T::IQ3_S => {
+            set_f16(block, 0, dw, Random);
+        }
+        // dw is an eighth or a quarter of the stored scale.
+        T::IQ2_XXS | T::IQ2_XS | T::IQ2_S => set_f16(block, 0, dw + 3, Random),
+        T::IQ3_XXS => set_f16(block, 0, dw + 2, Random),
+        // The shift adds an eighth to the largest integer, which is 15 of 16.
+        T::IQ1_S => set_f16(block, 0, dw - 1, Random),
+        T::TQ1_0 => set_f16(block, 52, dw, Random),
+        T::TQ2_0 => set_f16(block, 64, dw, Random),
+        T::Q3_K => set_f16(block, 108, dw, Random),
+        T::Q6_K => set_f16(block, 208, dw, Random),
+        // The average code is near 8 or 16: so many scales does the minimum take away.
+        T::Q4_1 => {
+            set_f16(block, 0, dw, Plus);
+            set_f16(block, 2, dw + 3, Minus);
+        }
+        T::Q5_1 => {
+            set_f16(block, 0, dw, Plus);
+            set_f16(block, 2, dw + 4, Minus);
+        }
+        T::Q4_K => {
+            set_f16(block, 0, dw, Plus);
+            set_f16(block, 2, dw + 3, Plus);
+        }
+        T::Q5_K => {
+            set_f16(block, 0, dw, Plus);
+            set_f16(block, 2, dw + 4, Plus);
+        }
+        T::Q2_K => {
+            set_f16(block, 80, dw, Plus);
+            set_f16(block, 82, dw, Plus);
+        }
+        T::IQ1_M => {
+            // The f16 is spread over the top nibbles of four words, the lowest nibble first.
+            let (words, _) = block[48..].as_chunks_mut::<2>();
+            let mut d = 0;
+            for (i, word) in words.iter().enumerate() {
+                d |= u16::from(word[1] >> 4) << (4 * i);
+            }
+            let d = with_exponent(d, dw + 3, Random);
+            for (i, word) in words.iter_mut().enumerate() {
+                word[1] = word[1] & 15 | (d >> (4 * i) << 4) as u8;
+            }
+        }
+        // dw = 2^(e - 128), from 2^-7 to 2^-4.
+        T::MXFP4 => block[0] = 121 + (block[0] & 3),
+        // Half of (1 + m/8) * 2^(e - 7) with e = 2 or 3: from 2^-6 to nearly 2^-4.
+        T::NVFP4 => {
+            for scale in &mut block[..4] {
+                *scale = (2 << 3) | *scale & 15;
+            }
+        }
+    }
+}
