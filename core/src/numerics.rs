@@ -50,7 +50,7 @@ pub const EXP_LN2_HI: f32 = f32::from_bits(0x3f31_7200);
 pub const EXP_LN2_LO: f32 = f32::from_bits(0x35bf_be8e);
 /// Adding and subtracting it rounds to the nearest integer, half to even.
 pub const EXP_ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
-/// exp(r) = 1 + r * (1 + r * (c[0] + r * (c[1] + ...))), |r| <= ln 2 / 2.
+/// `exp(r) = 1 + r * (1 + r * (c[0] + r * (c[1] + ...)))`, |r| <= ln 2 / 2.
 pub const EXP_POLY: [f32; 6] = [
     f32::from_bits(0x3f00_0000), // 1/2
     f32::from_bits(0x3e2a_aaab), // 1/6

@@ -36,7 +36,7 @@ impl Routes {
                 "at least 1 of each, below 2^31",
             ));
         }
-        if ids.len() % k != 0 {
+        if !ids.len().is_multiple_of(k) {
             return Err(Error::invalid("routes: ids", ids.len(), format!("a multiple of k = {k}")));
         }
         if weights.len() != ids.len() {
@@ -79,7 +79,7 @@ impl Routes {
         if k == 0 || k > experts {
             return Err(Error::invalid("top-k: k", k, format!("1 to {experts}, the experts")));
         }
-        if scores.len() % experts != 0 {
+        if !scores.len().is_multiple_of(experts) {
             return Err(Error::invalid(
                 "top-k: scores",
                 scores.len(),

@@ -52,14 +52,14 @@ impl RowFormat {
     /// [`Error::Invalid`] where `cols` is not a multiple of the block or `x` of `cols`.
     pub fn quantize(self, x: &[f32], cols: usize) -> Result<Vec<u8>> {
         let block = self.block_values();
-        if cols == 0 || cols % block != 0 {
+        if cols == 0 || !cols.is_multiple_of(block) {
             return Err(Error::invalid(
                 format!("{} columns", self.name()),
                 cols,
                 format!("a multiple of {block}, at least one"),
             ));
         }
-        if x.len() % cols != 0 {
+        if !x.len().is_multiple_of(cols) {
             return Err(Error::invalid(
                 format!("{} input", self.name()),
                 format!("{} values", x.len()),

@@ -254,7 +254,7 @@ impl dyn Backend + '_ {
         Ok(out)
     }
 
-    /// [`download`](Self::download) into memory the caller has.
+    /// The same as `download`, into memory the caller has.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the lengths differ, [`Error::WrongDevice`].
