@@ -1,7 +1,7 @@
 //! Row-major activation formats: Q8_0, Q8_1 and Q8_K blocks, row after row,
 //! as the vector (decode) path of other engines reads them.
 
-use crate::numerics::{f16_bits, round_code};
+use crate::numerics::f16_bits;
 use crate::{Error, Result};
 
 /// A row-major activation format.
@@ -94,12 +94,19 @@ impl std::str::FromStr for RowFormat {
     }
 }
 
+/// The low byte of the integer nearest to `x`, half away from zero; 0 where
+/// it does not fit 32 bits (the reciprocal of a subnormal d is infinite).
+fn low_byte(x: f32) -> i8 {
+    let x = x.round();
+    if x.abs() < 2_147_483_648.0 { x as i32 as i8 } else { 0 }
+}
+
 /// d and the codes of 32 values.
 fn codes(x: &[f32]) -> (f32, [i8; 32]) {
     let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let d = amax / 127.0;
     let id = if d != 0.0 { 1.0 / d } else { 0.0 };
-    (d, std::array::from_fn(|i| round_code(x[i] * id)))
+    (d, std::array::from_fn(|i| low_byte(x[i] * id)))
 }
 
 fn q8_0(x: &[f32], out: &mut Vec<u8>) {
@@ -116,6 +123,13 @@ fn q8_1(x: &[f32], out: &mut Vec<u8>) {
     out.extend(q.map(|q| q as u8));
 }
 
+/// The integer nearest to `x`, half to even, at most 127; 0 where adding
+/// 1.5 * 2^23 does not leave it in the mantissa (the factor of a subnormal
+/// maximum is infinite).
+fn low_code(x: f32) -> i8 {
+    if x.abs() < 4_194_304.0 { (x.round_ties_even() as i32).min(127) as i8 } else { 0 }
+}
+
 fn q8_k(x: &[f32], out: &mut Vec<u8>) {
     let mut max = 0.0f32;
     for &v in x {
@@ -128,7 +142,7 @@ fn q8_k(x: &[f32], out: &mut Vec<u8>) {
         return;
     }
     let iscale = -127.0 / max;
-    let q: Vec<i8> = x.iter().map(|&v| (iscale * v).round_ties_even().min(127.0) as i8).collect();
+    let q: Vec<i8> = x.iter().map(|&v| low_code(iscale * v)).collect();
     out.extend((1.0 / iscale).to_le_bytes());
     out.extend(q.iter().map(|&q| q as u8));
     for group in q.chunks_exact(16) {
