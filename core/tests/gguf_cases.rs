@@ -266,6 +266,14 @@ fn messages_stay_short() {
 }
 
 #[test]
+fn an_empty_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hostile.gguf");
+    std::fs::write(&path, []).unwrap();
+    names(&GgufFile::open(&path).unwrap_err().to_string(), &["magic", "truncated", "0 are left"]);
+}
+
+#[test]
 fn not_a_regular_file() {
     let directory = std::env::temp_dir();
     let message = GgufFile::open(&directory).unwrap_err().to_string();

@@ -10,11 +10,11 @@ const LISTED: usize = 24;
 pub struct DenseTensors {
     /// The block's number.
     pub block: usize,
-    /// The gate: [width, ffn].
+    /// The gate: `[width, ffn]`.
     pub gate: Matrix,
-    /// The up: [width, ffn].
+    /// The up: `[width, ffn]`.
     pub up: Matrix,
-    /// The down: [ffn, width].
+    /// The down: `[ffn, width]`.
     pub down: Matrix,
     /// Values of a token.
     pub width: usize,

@@ -51,9 +51,9 @@ impl GgufFile {
             return Err(GgufError::field(&name, "file", "something else", "a regular file"));
         }
         let file = std::fs::File::open(path).map_err(io)?;
-        // SAFETY: the mapping is read-only and private to this process. That nobody changes the
-        // file meanwhile is what this function asks of its caller; decoded values are bounds
-        // checked again, so a changed file gives wrong values and no access out of bounds.
+        // SAFETY: the mapping is only read. That nobody changes the file meanwhile is what this
+        // function asks of its caller; values are bounds checked again when they are decoded, so
+        // a changed file gives wrong values and no access out of bounds.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         let parsed = parse::parse(&name, &map)?;
         Ok(Self { name, source: Source::Mapped(Arc::new(map)), parsed })

@@ -72,27 +72,27 @@ impl Matrix {
 /// The gate and up projections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateUp {
-    /// A tensor each: [width, ffn, experts].
+    /// A tensor each: `[width, ffn, experts]`.
     Separate {
         /// The gates.
         gate: Matrix,
         /// The ups.
         up: Matrix,
     },
-    /// One tensor, [width, 2 * ffn, experts]: an expert's gate rows, then its up rows.
+    /// One tensor, `[width, 2 * ffn, experts]`: an expert's gate rows, then its up rows.
     Merged(Matrix),
 }
 
 /// A shared expert, which every token is sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedExpert {
-    /// The gate: [width, ffn].
+    /// The gate: `[width, ffn]`.
     pub gate: Matrix,
-    /// The up: [width, ffn].
+    /// The up: `[width, ffn]`.
     pub up: Matrix,
-    /// The down: [ffn, width].
+    /// The down: `[ffn, width]`.
     pub down: Matrix,
-    /// Its own router, [width], whose sigmoid weighs the shared expert's result. Without one the
+    /// Its own router, `[width]`, whose sigmoid weighs the shared expert's result. Without one the
     /// weight is 1.
     pub router: Option<Matrix>,
     /// Hidden neurons, which may differ from the routed experts'.
@@ -106,9 +106,9 @@ pub struct MoeTensors {
     pub block: usize,
     /// Gates and ups.
     pub gate_up: GateUp,
-    /// Downs: [ffn, width, experts].
+    /// Downs: `[ffn, width, experts]`.
     pub down: Matrix,
-    /// The router, [width, experts].
+    /// The router, `[width, experts]`.
     pub router: Option<Matrix>,
     /// The shared expert.
     pub shared: Option<SharedExpert>,
