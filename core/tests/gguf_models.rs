@@ -72,6 +72,13 @@ fn tensors_that_are_left_out_are_listed() {
     }
     let moe = model(&writer).moe(0).unwrap();
     assert_eq!(moe.others, ["blk.0.exp_probs_b.bias", "blk.0.ffn_gate_inp.bias"]);
+
+    let mut writer = dense_writer(64, 192, Q4_1);
+    for name in ["blk.0.ffn_down.bias", "blk.0.ffn_norm.weight", "blk.1.ffn_up.bias"] {
+        writer.tensor(name, &[4], TensorType::F32, vec![0; 16]);
+    }
+    let dense = model(&writer).dense(0).unwrap();
+    assert_eq!(dense.others, ["blk.0.ffn_down.bias"]);
 }
 
 /// Every tensor in turn with one dim off by a block: an error that names it.

@@ -20,6 +20,9 @@ pub struct DenseTensors {
     pub width: usize,
     /// Hidden neurons.
     pub ffn: usize,
+    /// Other tensors that act on the FFN, biases say, and that this description leaves out: who
+    /// computes without them computes something else.
+    pub others: Vec<String>,
     file: String,
 }
 
@@ -79,6 +82,7 @@ impl Gguf {
             width: down.rows,
             ffn: down.cols,
             down,
+            others: self.others(block, acts_on_dense),
             file: self.head().name().to_owned(),
         })
     }
@@ -122,6 +126,11 @@ impl DenseTensors {
             },
         })
     }
+}
+
+/// Whether a tensor of this stem acts between a dense FFN's input and output.
+fn acts_on_dense(stem: &str) -> bool {
+    matches!(stem, "ffn_gate" | "ffn_up" | "ffn_down" | "ffn_sub_norm" | "ffn_act")
 }
 
 /// The divisors of a number, in order; the middle ones left out if there are many.

@@ -194,12 +194,7 @@ impl Gguf {
             .transpose()?;
         let shared = self.shared(block, width)?;
         let used = self.used(&meta, experts, first)?;
-        let others = self
-            .tensors()
-            .map(TensorInfo::name)
-            .filter(|name| block_of(name).is_some_and(|(b, rest)| b == block && is_other(rest)))
-            .map(str::to_owned)
-            .collect();
+        let others = self.others(block, acts_on_experts);
         Ok(MoeTensors {
             block,
             experts: down.count,
@@ -255,6 +250,20 @@ impl Gguf {
         GgufError::missing(self.head().name(), format!("tensor {}", role.name(block)), reason)
     }
 
+    /// The names of a block's tensors whose stem `acts`, save those that have a role.
+    pub(super) fn others(&self, block: usize, acts: impl Fn(&str) -> bool) -> Vec<String> {
+        let is_other = |name: &str| {
+            block_of(name).is_some_and(|(of, rest)| {
+                of == block && acts(rest.split('.').next().unwrap_or_default())
+            }) && ffn_role(name).is_none()
+        };
+        self.tensors()
+            .map(TensorInfo::name)
+            .filter(|name| is_other(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
     fn no_experts(&self, block: usize) -> GgufError {
         let blocks = self.moe_blocks();
         let reason = match (blocks.first(), blocks.last()) {
@@ -275,15 +284,10 @@ impl Gguf {
     }
 }
 
-/// Whether the rest of a name is that of a tensor that acts on experts without being described.
-fn is_other(rest: &str) -> bool {
-    let stem = rest.split('.').next().unwrap_or_default();
-    let acts = stem.contains("exps")
+/// Whether a tensor of this stem acts on experts or router.
+fn acts_on_experts(stem: &str) -> bool {
+    stem.contains("exps")
         || stem.contains("shexp")
         || stem.starts_with("exp_")
-        || stem.starts_with("ffn_gate_inp");
-    let described = rest
-        .strip_suffix(".weight")
-        .is_some_and(|stem| FfnRole::ALL.into_iter().any(|role| role.stem() == stem));
-    acts && !described
+        || stem.starts_with("ffn_gate_inp")
 }
