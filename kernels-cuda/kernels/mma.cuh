@@ -76,9 +76,11 @@ struct DotMma {
 
 #if defined(STRATA_HIP)
 
-// strata_hip.cuh may bring matrix units under STRATA_HIP_MMA.
-#if !defined(STRATA_HIP_MMA)
+// WMMA or MFMA where the architecture has one; STRATA_HIP_DOT asks for dot products.
+#if defined(STRATA_HIP_DOT)
 typedef DotMma Mma;
+#else
+#include "strata_hip_mma.cuh"
 #endif
 
 #elif __CUDA_ARCH__ >= 800

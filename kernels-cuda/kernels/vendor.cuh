@@ -15,7 +15,7 @@
 //   wave_size, lane_index()   lanes of a warp or wave, and this one
 //   block_sync, wave_sync     barriers; both order shared memory
 //   shuffle, shuffle_xor, shuffle_up   exchange of 32-bit values in a wave
-//   ballot                    64-bit mask of the lanes where it holds
+//   wave_ballot                  64-bit mask of the lanes where it holds
 //   fma32, div32              one rounding each; never contracted or approximate
 //   f16_to_f32, f32_to_f16    exact; nearest even to infinity, NaN as 0x7e00
 //   f32_bits, bits_f32        reinterpretation
@@ -81,7 +81,7 @@ DEVICE u32 shuffle_xor(u32 x, int mask) { return __shfl_xor_sync(~0u, x, mask); 
 DEVICE u32 shuffle_up(u32 x, int delta) { return __shfl_up_sync(~0u, x, delta); }
 DEVICE float shuffle(float x, int lane) { return __shfl_sync(~0u, x, lane); }
 DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
-DEVICE u64 ballot(bool x) { return __ballot_sync(~0u, x); }
+DEVICE u64 wave_ballot(bool x) { return __ballot_sync(~0u, x); }
 
 DEVICE float fma32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float div32(float a, float b) { return __fdiv_rn(a, b); }

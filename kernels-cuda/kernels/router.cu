@@ -1,0 +1,211 @@
+// Router scores, the choice of experts, and the combination of their outputs.
+#include "quantize.cuh"
+
+// ---- scores -----------------------------------------------------------------
+
+struct ScoresArgs {
+    const float *x, *weights;
+    float *out;
+    i64 tokens, experts, width;
+    i64 x_stride, weights_stride, out_stride;
+};
+
+constexpr int scores_threads = 256;
+constexpr int scores_tokens = 128, scores_experts = 64, scores_depth = 16;
+
+// A tile of 128 tokens and 64 experts; every thread has 8 x 4 sums, each one
+// accumulator in ascending k.
+KERNEL(scores_threads, 2) strata_router_scores(ScoresArgs args) {
+    SHARED float xs[scores_depth][scores_tokens + 4];
+    SHARED float ws[scores_depth][scores_experts + 4];
+    const i64 tiles_e = (args.experts + scores_experts - 1) / scores_experts;
+    const i64 tiles = (args.tokens + scores_tokens - 1) / scores_tokens * tiles_e;
+    const int tid = int(thread_index());
+    const int t0 = tid / 16 * 8, e0 = tid % 16 * 4;
+
+    for (i64 tile = block_index(); tile < tiles; tile += grid_blocks()) {
+        const i64 first_t = tile / tiles_e * scores_tokens, first_e = tile % tiles_e * scores_experts;
+        float acc[8][4] = {};
+        for (i64 k0 = 0; k0 < args.width; k0 += scores_depth) {
+            const int depth = args.width - k0 < scores_depth ? int(args.width - k0) : scores_depth;
+            block_sync();
+            for (int i = tid; i < scores_tokens * scores_depth; i += scores_threads) {
+                const int k = i % scores_depth, t = i / scores_depth;
+                const bool real = k < depth && first_t + t < args.tokens;
+                xs[k][t] = real ? args.x[(first_t + t) * args.x_stride + k0 + k] : 0.0f;
+            }
+            for (int i = tid; i < scores_experts * scores_depth; i += scores_threads) {
+                const int k = i % scores_depth, e = i / scores_depth;
+                const bool real = k < depth && first_e + e < args.experts;
+                ws[k][e] = real ? args.weights[(first_e + e) * args.weights_stride + k0 + k] : 0.0f;
+            }
+            block_sync();
+            // Not a step past the width: adding a zero would turn a sum of -0 into +0.
+            for (int k = 0; k < depth; k++) {
+                float a[8], b[4];
+                UNROLL
+                for (int i = 0; i < 8; i++) a[i] = xs[k][t0 + i];
+                UNROLL
+                for (int j = 0; j < 4; j++) b[j] = ws[k][e0 + j];
+                UNROLL
+                for (int i = 0; i < 8; i++) {
+                    UNROLL
+                    for (int j = 0; j < 4; j++) acc[i][j] = fma32(a[i], b[j], acc[i][j]);
+                }
+            }
+        }
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            UNROLL
+            for (int j = 0; j < 4; j++)
+                if (first_t + t0 + i < args.tokens && first_e + e0 + j < args.experts)
+                    args.out[(first_t + t0 + i) * args.out_stride + first_e + e0 + j] = canonical(acc[i][j]);
+        }
+    }
+}
+
+EXPORT u32 strata_router_scores_shape[3] = {scores_threads, scores_tokens, scores_experts};
+
+// ---- top-k ------------------------------------------------------------------
+
+struct TopKArgs {
+    const float *scores;
+    i32 *ids;
+    float *weights;
+    ReportTo report;
+    i64 tokens, stride;
+    u32 experts, k;
+    u32 over_all; // weights are normalised over all experts, not over the chosen
+    float scale;
+};
+
+constexpr int top_k_threads = 128;
+
+// Scores in an order that integers have: NaN as -inf, -0 as +0; ties go to the
+// smaller id. No two experts of a token have the same place.
+DEVICE u64 place(float score, u32 expert) {
+    u32 bits = is_nan(score) ? 0xff800000 : f32_bits(score);
+    bits = bits == 0x80000000 ? 0 : bits;
+    bits = bits & 0x80000000 ? ~bits : bits | 0x80000000;
+    return u64(bits) << 32 | u32(~expert);
+}
+
+DEVICE u64 max_in_wave(u64 x) {
+    UNROLL
+    for (int mask = wave_size / 2; mask > 0; mask /= 2) {
+        const u64 other = u64(shuffle_xor(u32(x >> 32), mask)) << 32 | shuffle_xor(u32(x), mask);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+// One wave a token. Each turn finds the best place below the last one, so that
+// nothing has to be marked; a lane keeps what it writes, turn by turn.
+KERNEL(top_k_threads, 4) strata_top_k(TopKArgs args) {
+    constexpr int waves = top_k_threads / wave_size;
+    const u32 lane = lane_index();
+    const i64 step = i64(grid_blocks()) * waves;
+    for (i64 token = i64(block_index()) * waves + thread_index() / wave_size; token < args.tokens; token += step) {
+        const float *scores = args.scores + token * args.stride;
+        i32 *ids = args.ids + token * args.k;
+        float *weights = args.weights + token * args.k;
+        u64 below = ~u64(0);
+        float top = 0.0f, sum = 0.0f;
+        for (u32 j = 0; j < args.k; j++) {
+            u64 best = 0;
+            bool finite = true;
+            for (u32 e = lane; e < args.experts; e += wave_size) {
+                const float score = scores[e];
+                finite = finite && is_finite(score);
+                const u64 here = place(score, e);
+                best = here < below && here > best ? here : best;
+            }
+            if (j == 0 && !finite && args.report.word) report(args.report.word, u32(token), args.report.value_kind);
+            best = max_in_wave(best);
+            below = best;
+            const u32 id = ~u32(best);
+            const float score = scores[id];
+            top = j == 0 ? score : top;
+            const float weight = exp_exact(score - top);
+            sum = sum + weight;
+            if (j % wave_size == lane) ids[j] = i32(id), weights[j] = weight;
+        }
+        if (args.over_all) {
+            sum = 0.0f;
+            for (u32 e0 = 0; e0 < args.experts; e0 += wave_size) {
+                const float term = e0 + lane < args.experts ? exp_exact(scores[e0 + lane] - top) : 0.0f;
+                const u32 count = args.experts - e0 < wave_size ? args.experts - e0 : wave_size;
+                for (u32 i = 0; i < count; i++) sum = sum + shuffle(term, int(i));
+            }
+        }
+        for (u32 j = lane; j < args.k; j += wave_size)
+            weights[j] = canonical(div32(weights[j], sum) * args.scale);
+    }
+}
+
+EXPORT u32 strata_top_k_shape[2] = {top_k_threads, top_k_threads / wave_size};
+
+// ---- combine ----------------------------------------------------------------
+
+struct CombineArgs {
+    const float *y;
+    const u32 *slot;
+    const float *weights;
+    const float *shared;       // null where there is no shared expert
+    const float *shared_score; // null where it has weight 1
+    float *out;
+    i64 tokens, width;
+    i64 y_stride, shared_stride, score_stride, out_stride;
+    u32 k;
+    u32 vector; // all rows are 16-aligned and the width is a multiple of 4
+};
+
+constexpr int combine_threads = 256;
+
+template <int n> DEVICE void load_values(float (&v)[n], const float *from) {
+    if (n == 4) {
+        const f32x4 w = *reinterpret_cast<const f32x4 *>(from);
+        v[0] = w.x, v[1 % n] = w.y, v[2 % n] = w.z, v[3 % n] = w.w;
+    } else {
+        v[0] = *from;
+    }
+}
+
+template <int n> DEVICE void combine(const CombineArgs &args) {
+    const i64 parts = args.width / n, total = args.tokens * parts;
+    const i64 step = i64(grid_blocks()) * combine_threads;
+    for (i64 i = i64(block_index()) * combine_threads + thread_index(); i < total; i += step) {
+        const i64 token = i / parts, c = i % parts * n;
+        float acc[n] = {};
+        for (u32 j = 0; j < args.k; j++) {
+            const float weight = args.weights[token * args.k + j];
+            float v[n];
+            load_values<n>(v, args.y + i64(args.slot[token * args.k + j]) * args.y_stride + c);
+            UNROLL
+            for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
+        }
+        if (args.shared) {
+            const float weight = args.shared_score ? sigmoid(args.shared_score[token * args.score_stride]) : 1.0f;
+            float v[n];
+            load_values<n>(v, args.shared + token * args.shared_stride + c);
+            UNROLL
+            for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
+        }
+        float *to = args.out + token * args.out_stride + c;
+        if (n == 4) {
+            *reinterpret_cast<f32x4 *>(to) = {canonical(acc[0]), canonical(acc[1 % n]), canonical(acc[2 % n]),
+                                              canonical(acc[3 % n])};
+        } else {
+            *to = canonical(acc[0]);
+        }
+    }
+}
+
+KERNEL(combine_threads, 4) strata_combine(CombineArgs args) {
+    if (args.vector)
+        combine<4>(args);
+    else
+        combine<1>(args);
+}
+
+EXPORT u32 strata_combine_shape[1] = {combine_threads};
