@@ -144,3 +144,44 @@ KERNEL(wave_size, 8) strata_map_rank(MapArgs args) {
 
 // Threads of the first three passes and of the last, experts of a range.
 EXPORT u32 strata_map_shape[4] = {map_threads, wave_size, map_threads / wave_size, map_range};
+
+// ---- tiles of a product -----------------------------------------------------
+
+struct TilesArgs {
+    const u32 *bounds;
+    u32x4 *tiles; // [0].x: how many follow; each: expert, first row, rows
+    u32 experts, tile_tokens;
+};
+
+// One block: the rows of every expert cut into tiles, none of them empty.
+KERNEL(map_threads, 1) strata_map_tiles(TilesArgs args) {
+    constexpr int waves = map_threads / wave_size;
+    SHARED u32 sums[waves];
+    SHARED u32 ends[map_threads]; // tiles up to and with each expert of this turn
+    const u32 tid = thread_index(), lane = lane_index(), wave = tid / wave_size;
+    u32 total = 0;
+    for (u64 e0 = 0; e0 < args.experts; e0 += map_threads) {
+        const u64 e = e0 + tid;
+        const u32 rows = e < args.experts ? args.bounds[e + 1] - args.bounds[e] : 0;
+        const u32 upto = sum_up_to_lane((rows + args.tile_tokens - 1) / args.tile_tokens);
+        if (lane == wave_size - 1) sums[wave] = upto;
+        block_sync();
+        u32 before = 0;
+        for (u32 w = 0; w < wave; w++) before += sums[w];
+        ends[tid] = before + upto;
+        block_sync();
+        const u32 tiles = ends[map_threads - 1];
+        for (u32 i = tid; i < tiles; i += map_threads) {
+            u32 at = 0; // the first expert whose tiles end past i
+            for (u32 half = map_threads / 2; half > 0; half /= 2)
+                if (ends[at + half - 1] <= i) at += half;
+            const u32 local = i - (at ? ends[at - 1] : 0);
+            const u32 first = args.bounds[e0 + at] + local * args.tile_tokens;
+            const u32 left = args.bounds[e0 + at + 1] - first;
+            args.tiles[1 + total + i] = {u32(e0 + at), first, left < args.tile_tokens ? left : args.tile_tokens, 0};
+        }
+        total += tiles;
+        block_sync();
+    }
+    if (tid == 0) args.tiles[0] = {total, 0, 0, 0};
+}

@@ -8,6 +8,8 @@
 //
 //   load_a(A &, const u8 *rows_begin)   weight rows, `stride` bytes apart
 //   load_b(B &, const u8 *rows_begin)   activation rows, `stride` bytes apart
+//   load_rows(v, values)   a float per row of the fragment: this lane's
+//   load_cols(v, values)   likewise per column
 //   multiply32(raw, a, b, start)        raw[i * lane_cols + j] over 32 values
 //   multiply16(low, high, a, b, start)  the same, over each half of the 32
 #pragma once
@@ -46,6 +48,14 @@ struct DotMma {
     static DEVICE void load_b(B &b, const u8 *rows_begin) {
         UNROLL
         for (int j = 0; j < lane_cols; j++) load(b.v[j], rows_begin + col(j) * fragment_stride);
+    }
+    static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
+        UNROLL
+        for (int i = 0; i < lane_rows; i++) v[i] = values[row(i)];
+    }
+    static DEVICE void load_cols(float (&v)[lane_cols], const float *values) {
+        UNROLL
+        for (int j = 0; j < lane_cols; j++) v[j] = values[col(j)];
     }
     static DEVICE i32 dot(const u32 *a, const u32 *b, i32 sum) {
         UNROLL
@@ -113,6 +123,15 @@ struct TensorMma {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(b.v[0]), "=r"(b.v[1])
                      : "r"(shared_address(from)));
+    }
+    static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
+        v[0] = values[row(0)];
+        v[1] = values[row(1)];
+    }
+    static DEVICE void load_cols(float (&v)[lane_cols], const float *values) {
+        const u32x2 both = *reinterpret_cast<const u32x2 *>(values + col(0));
+        v[0] = bits_f32(both.x);
+        v[1] = bits_f32(both.y);
     }
     static DEVICE void multiply32(i32 (&raw)[4], const A &a, const B &b, i32 start) {
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "

@@ -9,6 +9,7 @@
 //                             which `blocks` should fit a multiprocessor
 //   DEVICE, EXPORT, SHARED    inlined device function; data the host can read
 //                             from the image; shared memory of static size
+//   TABLE                     constant data of the device code
 //   SHARED_DYNAMIC(name)      the launch's shared memory as bytes, 16-aligned
 //   UNROLL                    unroll the next loop completely
 //   thread_index, block_threads, block_index(_y), grid_blocks(_y)
@@ -23,6 +24,10 @@
 //   dot4(a, b, c)             c + sum of four signed byte products
 //   funnel(lo, hi, bits)      low word of (hi:lo) >> bits, 0 <= bits < 32
 //   popcount
+//   lookup16(w, table, low, high)   bytes table[nibble] of the eight nibbles of w:
+//                             those of the low nibbles, those of the high ones
+//   stage_weights             whether raw weights go through shared memory, which
+//                             pays where copy16_async does not wait
 //   copy16_async, copy_commit, copy_wait_all   16 aligned bytes to shared memory
 //   Mma                       matrix fragments, see mma.cuh
 #pragma once
@@ -104,7 +109,20 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __dp4a(i32(a), i32(b), c); }
 DEVICE u32 funnel(u32 lo, u32 hi, u32 bits) { return __funnelshift_r(lo, hi, bits); }
 DEVICE int popcount(u32 x) { return __popc(x); }
 
+// A byte permutation takes three bits of an index; the fourth picks between two.
+DEVICE u32 lookup4(u32 w, const u32 (&table)[4]) {
+    const u32 index = w & 0x7777;
+    const u32 pick = 0x3210 | (w & 0x8888) >> 1;
+    return __byte_perm(__byte_perm(table[0], table[1], index), __byte_perm(table[2], table[3], index), pick);
+}
+DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
+    const u32 first = lookup4(w, table), second = lookup4(w >> 16, table);
+    low = __byte_perm(first, second, 0x6420);
+    high = __byte_perm(first, second, 0x7531);
+}
+
 #if __CUDA_ARCH__ >= 800
+constexpr bool stage_weights = true;
 DEVICE u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
 DEVICE void copy16_async(void *shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global)
@@ -113,6 +131,7 @@ DEVICE void copy16_async(void *shared, const void *global) {
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 DEVICE void copy_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
+constexpr bool stage_weights = false;
 DEVICE void copy16_async(void *shared, const void *global) {
     *static_cast<u32x4 *>(shared) = *static_cast<const u32x4 *>(global);
 }

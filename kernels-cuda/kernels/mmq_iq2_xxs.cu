@@ -1,0 +1,4 @@
+#include "mmq.cuh"
+#include "types/iq.cuh"
+
+STRATA_MMQ(IQ2_XXS)

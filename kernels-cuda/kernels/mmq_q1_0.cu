@@ -1,0 +1,4 @@
+#include "mmq.cuh"
+#include "types/bits.cuh"
+
+STRATA_MMQ(Q1_0)

@@ -1,0 +1,25 @@
+// The tiles of products, widest first. Their numbers of tokens are for hosts to
+// choose from by the rows that experts have; the last is for little shared memory.
+#pragma once
+
+#if defined(STRATA_HIP)
+
+// A fragment has 16 columns (8 where a wave of 32 lanes multiplies by dot products),
+// and a block 64 KiB of shared memory: less than the tiles below would take.
+typedef Tile<2, 4, 2, 2, 1> tile128; // 64 rows x 128 tokens
+typedef Tile<2, 2, 2, 2, 1> tile64;
+typedef Tile<4, 2, 1, 1, 1> tile32;
+typedef Tile<4, 1, 1, 1, 1> tile16;
+typedef Tile<1, 1, 1, 1, 1> tile_small;
+
+#else
+
+typedef Tile<4, 4, 2, 4, 1> tile128; // 128 rows x 128 tokens
+typedef Tile<4, 2, 2, 4, 1> tile64;
+typedef Tile<4, 2, 2, 2, 2> tile32;
+typedef Tile<8, 1, 1, 2, 2> tile16;
+typedef Tile<1, 1, 1, 2, 4> tile_small; // 16 rows x 16 tokens
+
+#endif
+
+#define MMQ_TILES(F, T) F(T, tile128) F(T, tile64) F(T, tile32) F(T, tile16) F(T, tile_small)
