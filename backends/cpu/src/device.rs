@@ -1,0 +1,318 @@
+//! Opening the CPU, its threads, and the memory half of the backend.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use strata_core::backend::{
+    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+};
+use strata_core::{Error, Result};
+
+use crate::isa::{Cpu, Isa};
+use crate::map::Counts;
+use crate::memory::{self, CpuMemory};
+use crate::mmq::Scratch;
+use crate::time::{self, CpuMark};
+
+/// How to open the CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CpuOptions {
+    /// Threads that work on a launch, the caller's among them; all of rayon's
+    /// global pool where nothing is said.
+    pub threads: Option<usize>,
+    /// The instruction set; `STRATA_CPU_ISA` or the best of the machine where
+    /// nothing is said.
+    pub isa: Option<Isa>,
+}
+
+/// A handle on the CPU.
+pub struct CpuBackend {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all handles have in common.
+pub(crate) struct Shared {
+    info: DeviceInfo,
+    pub(crate) cpu: Cpu,
+    threads: usize,
+    /// Helpers of the calling thread; rayon's global pool where there is none.
+    pool: Option<rayon::ThreadPool>,
+    pub(crate) scratch: Scratch,
+    pub(crate) counts: Counts,
+}
+
+impl CpuBackend {
+    /// Opens the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the machine lacks the instruction set,
+    /// [`Error::Invalid`] where `STRATA_CPU_ISA` names none or `threads` is 0,
+    /// [`Error::Device`] where threads cannot be started.
+    pub fn new(options: CpuOptions) -> Result<Self> {
+        let isa = match (options.isa, std::env::var_os("STRATA_CPU_ISA")) {
+            (Some(isa), _) => isa,
+            (None, Some(name)) => name.to_string_lossy().parse()?,
+            (None, None) => Isa::best(),
+        };
+        let cpu = Cpu::new(isa)?;
+        let id = DeviceId { kind: BackendKind::Cpu, index: 0 };
+        let (threads, pool) = match options.threads {
+            Some(0) => return Err(Error::invalid("threads", 0, "at least 1")),
+            // The calling thread works too.
+            Some(1) => (1, None),
+            Some(threads) => {
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(threads - 1)
+                    .thread_name(|i| format!("strata-cpu-{i}"))
+                    .build()
+                    .map_err(|e| Error::Device {
+                        device: id.to_string(),
+                        call: "starting threads",
+                        detail: e.to_string(),
+                    })?;
+                (threads, Some(pool))
+            }
+            None => (rayon::current_num_threads(), None),
+        };
+        let info = DeviceInfo {
+            id,
+            name: cpu_name(),
+            arch: isa.name().to_owned(),
+            driver: String::new(),
+            units: u32::try_from(threads).unwrap_or(u32::MAX),
+            wave: 1,
+        };
+        let shared = Shared {
+            info,
+            cpu,
+            threads,
+            pool,
+            scratch: Scratch::default(),
+            counts: Counts::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.shared.cpu.isa()
+    }
+
+    /// Threads that work on a launch.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+}
+
+impl Shared {
+    /// Threads that work on a launch.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Calls `work(i)` for every task `0..tasks`, on all threads: each takes
+    /// the next task when it is done with its last.
+    pub(crate) fn parallel(&self, tasks: usize, work: impl Fn(usize) + Sync) {
+        self.parallel_with(tasks, || (), |(), task| work(task));
+    }
+
+    /// [`parallel`](Self::parallel), with something that each thread has for itself.
+    pub(crate) fn parallel_with<S>(
+        &self,
+        tasks: usize,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            let mut task = next.fetch_add(1, Ordering::Relaxed);
+            if task >= tasks {
+                return;
+            }
+            let mut state = state();
+            while task < tasks {
+                work(&mut state, task);
+                task = next.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let helpers = self.threads.min(tasks).saturating_sub(1);
+        if helpers == 0 {
+            return run();
+        }
+        let run = &run;
+        match &self.pool {
+            Some(pool) => pool.in_place_scope(|scope| {
+                (0..helpers).for_each(|_| scope.spawn(move |_| run()));
+                run();
+            }),
+            None => rayon::in_place_scope(|scope| {
+                (0..helpers).for_each(|_| scope.spawn(move |_| run()));
+                run();
+            }),
+        }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        memory_info().map_err(|detail| Error::Device {
+            device: self.shared.info.id.to_string(),
+            call: "reading /proc/meminfo",
+            detail,
+        })
+    }
+
+    fn fork(&self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Self { shared: Arc::clone(&self.shared) }))
+    }
+
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        // A system that overcommits would hand out what it does not have, and end the process later.
+        let memory = if bytes < WORTH_ASKING { None } else { memory_info().ok() };
+        let fits = memory.is_none_or(|m| bytes as u64 <= m.free);
+        match fits.then(|| CpuMemory::zeroed(bytes)).flatten() {
+            Some(memory) => Ok(Box::new(memory)),
+            None => {
+                let memory = memory.or_else(|| memory_info().ok());
+                Err(Error::OutOfMemory {
+                    device: self.shared.info.id.to_string(),
+                    asked: bytes as u64,
+                    free: memory.map_or(0, |m| m.free),
+                    total: memory.map_or(0, |m| m.total),
+                })
+            }
+        }
+    }
+
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(CpuMemory::Imported(host)))
+    }
+
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+        memory::bytes_mut(dst)?.copy_from_slice(src);
+        Ok(())
+    }
+
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+        dst.copy_from_slice(memory::bytes(src));
+        Ok(())
+    }
+
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+        memory::bytes_mut(dst)?.fill(byte);
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>> {
+        Ok(Box::new(CpuMark::now()))
+    }
+
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        time::elapsed(from, to)
+    }
+}
+
+/// Allocations from here on are compared with the free memory first.
+const WORTH_ASKING: usize = 64 << 20;
+
+/// `MemAvailable` and `MemTotal`.
+fn memory_info() -> Result<MemoryInfo, String> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
+    parse_memory(&text).ok_or_else(|| "no MemAvailable and MemTotal in kB".to_owned())
+}
+
+fn parse_memory(text: &str) -> Option<MemoryInfo> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    Some(MemoryInfo { free: field("MemAvailable")?, total: field("MemTotal")? })
+}
+
+/// The processor's own name, where the system tells it.
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    parse_name(&text).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+fn parse_name(text: &str) -> Option<String> {
+    let value =
+        |line: &str| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim().to_owned());
+    text.lines().find_map(value).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files() {
+        let memory =
+            parse_memory("MemTotal:  8 kB\nMemFree: 1 kB\nMemAvailable:   4 kB\n").unwrap();
+        assert_eq!((memory.total, memory.free), (8192, 4096));
+        assert!(parse_memory("MemTotal: 8 kB\n").is_none());
+        let name = parse_name("processor\t: 0\nmodel name\t: A CPU @ 1 GHz\n");
+        assert_eq!(name.as_deref(), Some("A CPU @ 1 GHz"));
+        assert_eq!(parse_name("processor : 0\n"), None);
+    }
+
+    #[test]
+    fn options() {
+        let open = |threads, isa| CpuBackend::new(CpuOptions { threads, isa });
+        assert!(open(Some(0), None).is_err());
+        let backend = open(Some(3), Some(Isa::Plain)).unwrap();
+        assert_eq!((backend.threads(), backend.isa()), (3, Isa::Plain));
+        for isa in Isa::ALL {
+            assert_eq!(open(None, Some(isa)).is_ok(), isa.is_supported(), "{isa}");
+            assert_eq!(isa.name().parse::<Isa>().unwrap(), isa);
+        }
+        assert!("mmx".parse::<Isa>().is_err());
+    }
+
+    #[test]
+    fn every_task_runs_once() {
+        for threads in [1, 2, 5] {
+            let options = CpuOptions { threads: Some(threads), isa: None };
+            let backend = CpuBackend::new(options).unwrap();
+            for tasks in [0, 1, 2, 3, 1000] {
+                let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                backend.shared.parallel(tasks, |task| {
+                    counts[task].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn imported_bytes_are_not_written() {
+        let backend: Box<dyn Backend> = Box::new(CpuBackend::new(CpuOptions::default()).unwrap());
+        let mut buffer = backend.import(vec![1, 2, 3].into()).unwrap();
+        assert_eq!(backend.download(&buffer).unwrap(), [1, 2, 3]);
+        assert!(backend.fill(&mut buffer, 0).is_err());
+        assert!(backend.upload(&mut buffer, &[0; 3]).is_err());
+        assert_eq!(backend.download(&buffer).unwrap(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn too_much_memory_is_refused_with_figures() {
+        let backend: Box<dyn Backend> = Box::new(CpuBackend::new(CpuOptions::default()).unwrap());
+        let asked = 1usize << 50;
+        match backend.alloc::<u8>(asked) {
+            Err(Error::OutOfMemory { asked: a, free, total, .. }) => {
+                assert_eq!(a, asked as u64);
+                assert!(0 < free && free <= total);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Routed rows as the kernels read them.
+
+use std::ops::Range;
+
+use strata_core::format::scale::f16;
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout};
+
+use super::SLAB;
+use super::tile::Shape;
+use crate::isa::Work;
+use crate::simd::Simd;
+
+/// Where the activation row of a routed row is.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// In the same row.
+    Same,
+    /// In row `src[row]`.
+    Of(&'a [u32]),
+}
+
+/// A q8_1 matrix.
+pub(super) struct Activations<'a> {
+    pub blocks: &'a [u8],
+    pub rows: usize,
+    pub cols: usize,
+    pub source: Source<'a>,
+}
+
+/// Scales of a slab of one row: one per 32 values.
+pub(super) const SCALES: usize = SLAB / 32;
+
+/// Some routed rows. Slab by slab, and row by row inside a slab, so that a
+/// tile of weights meets all of them in one walk.
+#[derive(Default)]
+pub(super) struct RoutedRows {
+    pub count: usize,
+    /// Codes: words of two i16, or of four `code + 128`.
+    pub codes: Vec<u32>,
+    /// [`SCALES`] scales.
+    pub scales: Vec<f32>,
+    /// Sums, one per minimum of the weights.
+    pub sums: Vec<f32>,
+}
+
+impl RoutedRows {
+    /// Takes over the routed rows `rows`.
+    pub(super) fn spread<S: Simd>(
+        &mut self,
+        simd: S,
+        activations: &Activations<'_>,
+        rows: Range<usize>,
+        shape: Shape,
+    ) {
+        self.count = rows.len();
+        let slabs = activations.cols.div_ceil(SLAB);
+        self.codes.resize(slabs * self.count * shape.words(), 0);
+        self.scales.resize(slabs * self.count * SCALES, 0.0);
+        self.sums.resize(slabs * self.count * shape.sums(), 0.0);
+        simd.run(Spread { to: self, activations, rows, shape });
+    }
+}
+
+struct Spread<'a> {
+    to: &'a mut RoutedRows,
+    activations: &'a Activations<'a>,
+    rows: Range<usize>,
+    shape: Shape,
+}
+
+impl Work for Spread<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { to, activations, rows, shape } = self;
+        let count = to.count;
+        for k_block in 0..activations.cols.div_ceil(BLOCK_VALUES) {
+            let (slab, half) = (k_block / 2, k_block % 2);
+            for (i, row) in rows.clone().enumerate() {
+                let row = match activations.source {
+                    Source::Same => row,
+                    Source::Of(src) => src[row] as usize,
+                };
+                let at = (k_block * activations.rows + row) * BLOCK_BYTES;
+                let block = &activations.blocks[at..at + BLOCK_BYTES];
+                let (header, codes) = block.split_at(HEADER_BYTES);
+                let at = (slab * count + i) * shape.words() + half * shape.words() / 2;
+                let words = &mut to.codes[at..at + shape.words() / 2];
+                match shape.narrow {
+                    true => narrow(codes, words),
+                    false => wide(codes, words),
+                }
+                let at = (slab * count + i) * SCALES + half * SCALES / 2;
+                let scales = &mut to.scales[at..at + SCALES / 2];
+                let at = (slab * count + i) * shape.sums() + half * shape.sums() / 2;
+                let sums = &mut to.sums[at..at + shape.sums() / 2];
+                spread_header(shape.layout, header, codes, scales, sums);
+            }
+        }
+    }
+}
+
+/// Codes as i16, two to a word.
+#[inline(always)]
+fn wide(codes: &[u8], words: &mut [u32]) {
+    for (word, codes) in words.iter_mut().zip(codes.as_chunks::<2>().0) {
+        let [a, b] = codes.map(|code| u32::from(code as i8 as i16 as u16));
+        *word = a | b << 16;
+    }
+}
+
+/// Codes plus 128 as u8, four to a word; the order of bytes stays.
+#[inline(always)]
+fn narrow(codes: &[u8], words: &mut [u32]) {
+    for (word, codes) in words.iter_mut().zip(codes.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*codes) ^ 0x8080_8080;
+    }
+}
+
+/// The scales of 128 values, and the sums that minimums meet.
+#[inline(always)]
+fn spread_header(
+    layout: Layout,
+    header: &[u8],
+    codes: &[u8],
+    scales: &mut [f32],
+    sums: &mut [f32],
+) {
+    let (halves, _) = header.as_chunks::<2>();
+    let f16_at = |i: usize| f16(u16::from_le_bytes(halves[i]));
+    match layout {
+        Layout::D4 => {
+            for (scale, bytes) in scales.iter_mut().zip(header.as_chunks::<4>().0) {
+                *scale = f32::from_le_bytes(*bytes);
+            }
+        }
+        Layout::DS4 => {
+            for (i, scale) in scales.iter_mut().enumerate() {
+                *scale = f16_at(2 * i);
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = f16_at(2 * i + 1);
+            }
+        }
+        Layout::D2S6 => {
+            for (i, scale) in scales.iter_mut().enumerate() {
+                *scale = f16_at(i / 2);
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // The last two of eight are not stored: codes times scale stand in for them.
+                *sum = match i {
+                    0..6 => f16_at(2 + i),
+                    _ => {
+                        let codes = &codes[16 * i..][..16];
+                        let total: i32 = codes.iter().map(|&c| i32::from(c as i8)).sum();
+                        total as f32 * f16_at(1)
+                    }
+                };
+            }
+        }
+    }
+}

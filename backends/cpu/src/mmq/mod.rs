@@ -1,0 +1,208 @@
+//! Products with quantized weights, over all experts in one launch.
+//!
+//! The unit of work is some weight rows of one expert and some of its routed
+//! rows. Inside, the weights of a tile of rows are decoded once per *slab* of
+//! 256 values of k, into words that kernels read in order ([`weights`]); every
+//! routed row then multiplies them while they are in the first cache
+//! ([`tile`]). The routed rows' own codes were spread once before
+//! ([`activations`]).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`plan`] | units of work, heavy ones first |
+//! | [`weights`] | a slab of a tile of rows: decoded and turned |
+//! | [`activations`] | routed rows: codes as words, scales and sums as f32 |
+//! | [`tile`] | the kernel: integer sums, then the order of `docs/numerics.md` |
+
+mod activations;
+mod plan;
+mod tile;
+mod weights;
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use strata_core::backend::Mmq;
+use strata_core::backend::ops::{Product, Rows};
+use strata_core::format::dispatch;
+use strata_core::{Result, WeightType};
+
+use crate::CpuBackend;
+use crate::device::Shared;
+use crate::isa::Isa;
+use crate::memory::{self, Parts};
+use crate::simd::{Plain, Simd};
+use activations::{Activations, RoutedRows, Source};
+use plan::{Plan, Unit};
+use tile::{Kernels, StoreTile};
+use weights::{Decoder, WeightTile};
+
+/// Values of k that a tile of weight rows is decoded for at a time: the
+/// largest block.
+const SLAB: usize = 256;
+/// Vectors of weight rows in a tile.
+const VECTORS: usize = 2;
+
+impl Mmq for CpuBackend {
+    fn supports(&self, _ty: WeightType) -> bool {
+        true
+    }
+
+    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+        let shared = &*self.shared;
+        match shared.cpu.isa() {
+            Isa::Plain | Isa::Neon => multiply(shared, Plain, op),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => match crate::simd::Avx2::of(shared.cpu) {
+                Some(simd) => multiply(shared, simd, op),
+                None => unreachable!("the instruction set was matched"),
+            },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => match crate::simd::Avx512::of(shared.cpu) {
+                Some(simd) => multiply(shared, simd, op),
+                None => unreachable!("the instruction set was matched"),
+            },
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => unreachable!("not opened on this architecture"),
+        }
+    }
+}
+
+/// Memory of the threads between launches: a launch in the steady state
+/// allocates nothing that grows with its shapes.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    free: Mutex<Vec<Worker>>,
+}
+
+impl Scratch {
+    fn take(&self) -> Worker {
+        let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
+        free.pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, worker: Worker) {
+        self.free.lock().unwrap_or_else(|e| e.into_inner()).push(worker);
+    }
+}
+
+/// What one thread works in.
+#[derive(Default)]
+struct Worker {
+    weights: WeightTile,
+    rows: RoutedRows,
+    /// Which routed rows `rows` holds, in this launch.
+    held: Option<Range<usize>>,
+    /// Sums of a tile: a row of the tile's weight rows per routed row.
+    acc: Vec<f32>,
+}
+
+/// A worker on loan for one launch.
+struct Loan<'a> {
+    worker: Worker,
+    from: &'a Scratch,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.from.give_back(std::mem::take(&mut self.worker));
+    }
+}
+
+/// What does not change in a launch.
+struct Launch<'a, S: Simd> {
+    simd: S,
+    decoder: Decoder<S>,
+    kernels: Kernels<S>,
+    activations: Activations<'a>,
+    weights: &'a [u8],
+    weight_rows: usize,
+    cols: usize,
+    row_stride: usize,
+    expert_stride: usize,
+    dst: Parts<'a, f32>,
+    dst_stride: usize,
+}
+
+fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Product<'_>) -> Result<()> {
+    let (weights, rows, q8) = (op.weights(), op.rows(), op.activations());
+    let dense = [0, q8.rows() as u32];
+    let (bounds, source) = match rows {
+        Rows::Dense => (&dense[..], Source::Same),
+        Rows::Experts(map) => (memory::values(map.bounds()), Source::Same),
+        Rows::Indexed(map) => (memory::values(map.bounds()), Source::Of(memory::values(map.src()))),
+    };
+    let tile_rows = VECTORS * S::LANES;
+    let plan = Plan::new(bounds, weights.rows(), weights.cols(), tile_rows, shared.threads());
+    let decoder = dispatch!(weights.ty(), F => Decoder::<S>::of::<F>());
+    let kernels = dispatch!(weights.ty(), F => Kernels::<S>::of::<F>());
+    let dst_stride = op.dst().stride();
+    let mut dst = op.dst().data();
+    let dst = memory::values_mut(&mut dst)?;
+    {
+        let launch = Launch {
+            simd,
+            decoder,
+            kernels,
+            activations: Activations {
+                blocks: memory::values(q8.data()),
+                rows: q8.rows(),
+                cols: q8.cols(),
+                source,
+            },
+            weights: memory::values(weights.data()),
+            weight_rows: weights.rows(),
+            cols: weights.cols(),
+            row_stride: weights.row_stride(),
+            expert_stride: weights.expert_stride(),
+            dst: Parts::new(dst),
+            dst_stride,
+        };
+        let loan = || {
+            let mut worker = shared.scratch.take();
+            worker.held = None;
+            Loan { worker, from: &shared.scratch }
+        };
+        shared.parallel_with(plan.units(), loan, |loan, i| {
+            launch.unit(&plan.unit(i), &mut loan.worker)
+        });
+    }
+    Ok(())
+}
+
+impl<S: Simd> Launch<'_, S> {
+    fn unit(&self, unit: &Unit, worker: &mut Worker) {
+        if worker.held.as_ref() != Some(&unit.rows) {
+            worker.rows.spread(self.simd, &self.activations, unit.rows.clone(), self.kernels.shape);
+            worker.held = Some(unit.rows.clone());
+        }
+        let expert = &self.weights[unit.expert * self.expert_stride..];
+        let tile_rows = VECTORS * S::LANES;
+        for first in unit.weight_rows.clone().step_by(tile_rows) {
+            let count = tile_rows.min(self.weight_rows - first);
+            worker.acc.clear();
+            worker.acc.resize(unit.rows.len() * tile_rows, 0.0);
+            for slab in 0..self.cols.div_ceil(SLAB) {
+                let values = SLAB.min(self.cols - slab * SLAB);
+                let rows = &expert[first * self.row_stride..];
+                worker.weights.decode(self, rows, count, slab, values);
+                self.kernels.run(
+                    self.simd,
+                    &worker.weights,
+                    &worker.rows,
+                    slab,
+                    values,
+                    &mut worker.acc,
+                );
+            }
+            self.simd.run(StoreTile {
+                acc: &worker.acc,
+                tile_rows,
+                count,
+                dst: self.dst,
+                at: unit.rows.start * self.dst_stride + first,
+                stride: self.dst_stride,
+            });
+        }
+    }
+}

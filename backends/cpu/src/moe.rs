@@ -1,0 +1,326 @@
+//! The steps between the products.
+
+use std::ops::Range;
+
+use strata_core::Result;
+use strata_core::backend::MoeOps;
+use strata_core::backend::ops::{
+    Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
+};
+use strata_core::numerics::canonical;
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
+use strata_core::routing;
+
+use crate::CpuBackend;
+use crate::exp;
+use crate::isa::Work;
+use crate::memory::{self, Parts};
+use crate::q8::{self, Reporter};
+use crate::quantize::Input;
+use crate::router::{MOST_TOKENS, Scores, TILE};
+
+/// Rows of a task.
+const TASK_ROWS: usize = 16;
+
+/// The tasks that `rows` rows are cut into, and the rows of one.
+fn tasks(rows: usize) -> (usize, impl Fn(usize) -> Range<usize>) {
+    (rows.div_ceil(TASK_ROWS), move |task| task * TASK_ROWS..rows.min((task + 1) * TASK_ROWS))
+}
+
+impl MoeOps for CpuBackend {
+    fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
+        let (x, weights, stride) = (op.x(), op.weights(), op.out().stride());
+        let (tokens, experts) = (x.rows(), weights.rows());
+        let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
+        let ((x_stride, cols), (w_stride, _)) = (input(x), input(weights));
+        let x = Input { values: memory::values(x.data()), stride: x_stride, cols };
+        let weights = Input { values: memory::values(weights.data()), stride: w_stride, cols };
+        {
+            let mut out = op.out().data();
+            let out = memory::values_mut(&mut out)?;
+            let out = Parts::new(out);
+            let tiles = experts.div_ceil(TILE);
+            self.shared.parallel(tiles * tokens.div_ceil(MOST_TOKENS), |task| {
+                let (t, e) = (task / tiles * MOST_TOKENS, task % tiles * TILE);
+                self.shared.cpu.run(Scores {
+                    x,
+                    weights,
+                    experts: e..experts.min(e + TILE),
+                    tokens: t..tokens.min(t + MOST_TOKENS),
+                    out,
+                    stride,
+                });
+            });
+        }
+        Ok(())
+    }
+
+    fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {
+        let reporter = op.report_to().map(|to| Reporter::new(to));
+        let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
+        let (count, rows) = tasks(scores.rows());
+        let x = Input {
+            values: memory::values(scores.data()),
+            stride: scores.stride(),
+            cols: scores.cols(),
+        };
+        let (mut ids, mut weights) = op.out();
+        let ids = Parts::new(memory::values_mut(&mut ids)?);
+        let weights = Parts::new(memory::values_mut(&mut weights)?);
+        self.shared.parallel(count, |task| {
+            for token in rows(task) {
+                let scores = x.row(token);
+                // SAFETY: every token belongs to one task.
+                let (ids, weights) =
+                    unsafe { (ids.part(token * k, k), weights.part(token * k, k)) };
+                routing::top_k_row(scores, norm, scale, ids, weights);
+                if let Some(reporter) = &reporter
+                    && !scores.iter().fold(true, |all, s| all & s.is_finite())
+                {
+                    reporter.value(token);
+                }
+            }
+        });
+        match (reporter, op.report_to()) {
+            (Some(reporter), Some(to)) => reporter.finish(to),
+            _ => Ok(()),
+        }
+    }
+
+    fn map_routes(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+        self.map(op)
+    }
+
+    fn swiglu(&self, op: &mut SwiGlu<'_>) -> Result<()> {
+        let (gate_up, stride) = (op.gate_up(), op.out().stride());
+        let matrix = gate_up.matrix();
+        let x = Input {
+            values: memory::values(matrix.data()),
+            stride: matrix.stride(),
+            cols: matrix.cols(),
+        };
+        {
+            let mut out = op.out().data();
+            let out = memory::values_mut(&mut out)?;
+            let out = Parts::new(out);
+            let (count, rows) = tasks(matrix.rows());
+            self.shared.parallel(count, |task| {
+                let order = gate_up.order();
+                self.shared.cpu.run(Hidden { x, order, out, stride, rows: rows(task) });
+            });
+        }
+        Ok(())
+    }
+
+    fn swiglu_quantize(&self, op: &mut SwiGluQuantize<'_>) -> Result<()> {
+        let reporter = op.report_to().map(|to| Reporter::new(to));
+        let (gate_up, tokens) = (op.gate_up(), op.tokens().map(memory::values));
+        let (out_rows, layout) = (op.out().rows(), op.out().layout());
+        let matrix = gate_up.matrix();
+        let x = Input {
+            values: memory::values(matrix.data()),
+            stride: matrix.stride(),
+            cols: matrix.cols(),
+        };
+        {
+            let mut out = op.out().data();
+            let out = memory::values_mut(&mut out)?;
+            let out = Parts::new(out);
+            let (count, rows) = tasks(out_rows);
+            self.shared.parallel(count, |task| {
+                self.shared.cpu.run(QuantizedHidden {
+                    x,
+                    order: gate_up.order(),
+                    tokens,
+                    out,
+                    out_rows,
+                    layout,
+                    rows: rows(task),
+                    reporter: reporter.as_ref(),
+                });
+            });
+        }
+        match (reporter, op.report_to()) {
+            (Some(reporter), Some(to)) => reporter.finish(to),
+            _ => Ok(()),
+        }
+    }
+
+    fn combine(&self, op: &mut Combine<'_>) -> Result<()> {
+        let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
+        let stride = op.out().stride();
+        let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
+        let (y_stride, cols) = input(y);
+        let y = Input { values: memory::values(y.data()), stride: y_stride, cols };
+        let (slot, weights) = (memory::values(map.slot()), memory::values(routes.weights()));
+        let shared_y = shared.as_ref().map(|s| Input {
+            values: memory::values(s.y.data()),
+            stride: s.y.stride(),
+            cols,
+        });
+        let score = shared.as_ref().and_then(|s| s.score).map(|score| Input {
+            values: memory::values(score.data()),
+            stride: score.stride(),
+            cols: 1,
+        });
+        {
+            let mut out = op.out().data();
+            let out = memory::values_mut(&mut out)?;
+            let out = Parts::new(out);
+            let (count, tokens) = tasks(map.tokens());
+            self.shared.parallel(count, |task| {
+                self.shared.cpu.run(Combined {
+                    y,
+                    slot,
+                    weights,
+                    k: map.k(),
+                    shared: shared_y,
+                    score,
+                    out,
+                    stride,
+                    tokens: tokens(task),
+                });
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Hidden values `from..from + out.len()` of a row of gate and up values.
+#[inline(always)]
+fn hidden(row: &[f32], order: GateUpOrder, from: usize, out: &mut [f32]) {
+    match order {
+        GateUpOrder::Split => {
+            let (gate, up) = row.split_at(row.len() / 2);
+            let (gate, up) = (&gate[from..][..out.len()], &up[from..][..out.len()]);
+            for ((out, g), u) in out.iter_mut().zip(gate).zip(up) {
+                *out = exp::swiglu(*g, *u);
+            }
+        }
+        GateUpOrder::Interleaved => {
+            let pairs = &row.as_chunks::<2>().0[from..][..out.len()];
+            for (out, [g, u]) in out.iter_mut().zip(pairs) {
+                *out = exp::swiglu(*g, *u);
+            }
+        }
+    }
+}
+
+struct Hidden<'a> {
+    x: Input<'a>,
+    order: GateUpOrder,
+    out: Parts<'a, f32>,
+    stride: usize,
+    rows: Range<usize>,
+}
+
+impl Work for Hidden<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for row in self.rows {
+            // SAFETY: every row belongs to one task.
+            let out = unsafe { self.out.part(row * self.stride, self.x.cols / 2) };
+            hidden(self.x.row(row), self.order, 0, out);
+        }
+    }
+}
+
+struct QuantizedHidden<'a> {
+    x: Input<'a>,
+    order: GateUpOrder,
+    tokens: Option<&'a [u32]>,
+    out: Parts<'a, u8>,
+    out_rows: usize,
+    layout: Layout,
+    rows: Range<usize>,
+    reporter: Option<&'a Reporter>,
+}
+
+impl Work for QuantizedHidden<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let ffn = self.x.cols / 2;
+        for row in self.rows {
+            let x = self.x.row(row);
+            for k_block in 0..k_blocks(ffn) {
+                let from = (k_block * BLOCK_VALUES).min(ffn);
+                let mut values = [0.0; BLOCK_VALUES];
+                hidden(x, self.order, from, &mut values[..BLOCK_VALUES.min(ffn - from)]);
+                let at = (k_block * self.out_rows + row) * BLOCK_BYTES;
+                // SAFETY: every block belongs to one row, and every row to one task.
+                let out = unsafe { self.out.part(at, BLOCK_BYTES) };
+                let out = out.as_mut_array().expect("a part as long as a block");
+                let seen = q8::block(&values, self.layout, out);
+                if let Some(reporter) = self.reporter {
+                    reporter.block(self.tokens.map_or(row, |tokens| tokens[row] as usize), seen);
+                }
+            }
+        }
+    }
+}
+
+struct Combined<'a> {
+    y: Input<'a>,
+    slot: &'a [u32],
+    weights: &'a [f32],
+    k: usize,
+    shared: Option<Input<'a>>,
+    score: Option<Input<'a>>,
+    out: Parts<'a, f32>,
+    stride: usize,
+    tokens: Range<usize>,
+}
+
+/// Columns that are summed side by side.
+const COLUMNS: usize = 32;
+
+impl Work for Combined<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for token in self.tokens {
+            let slot = &self.slot[token * self.k..][..self.k];
+            let weights = &self.weights[token * self.k..][..self.k];
+            let shared = self.shared.map(|y| {
+                let weight = self.score.map_or(1.0, |score| exp::sigmoid(score.row(token)[0]));
+                (y.row(token), weight)
+            });
+            // SAFETY: every token belongs to one task.
+            let out = unsafe { self.out.part(token * self.stride, self.y.cols) };
+            for (i, out) in out.chunks_mut(COLUMNS).enumerate() {
+                let from = i * COLUMNS;
+                let mut acc = [0.0f32; COLUMNS];
+                for (&row, &weight) in slot.iter().zip(weights) {
+                    add(&self.y.row(row as usize)[from..], weight, &mut acc);
+                }
+                if let Some((y, weight)) = shared {
+                    add(&y[from..], weight, &mut acc);
+                }
+                for (out, acc) in out.iter_mut().zip(acc) {
+                    *out = canonical(acc);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn add(y: &[f32], weight: f32, acc: &mut [f32; COLUMNS]) {
+    match y.first_chunk::<COLUMNS>() {
+        Some(y) => {
+            for (acc, y) in acc.iter_mut().zip(y) {
+                *acc = weight.mul_add(*y, *acc);
+            }
+        }
+        None => {
+            for (acc, y) in acc.iter_mut().zip(y) {
+                *acc = weight.mul_add(*y, *acc);
+            }
+        }
+    }
+}

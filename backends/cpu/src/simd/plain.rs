@@ -1,0 +1,108 @@
+//! Plain Rust, for any target; the compiler makes vectors of it where it can.
+
+use super::Simd;
+use crate::isa::Work;
+
+/// Arrays of eight.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+// SAFETY: nothing here asks for more than the target has.
+unsafe impl Simd for Plain {
+    type I = [i32; 8];
+    type F = [f32; 8];
+    const LANES: usize = 8;
+    const NARROW: i32 = 0;
+    const TOKENS: usize = 4;
+
+    fn run<W: Work>(self, work: W) -> W::Output {
+        work.run()
+    }
+
+    #[inline(always)]
+    unsafe fn zero_i() -> Self::I {
+        [0; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn load_i(from: *const u32) -> Self::I {
+        // SAFETY: good for eight words by the trait's contract.
+        unsafe { from.cast::<Self::I>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i(to: *mut u32, v: Self::I) {
+        // SAFETY: as above.
+        unsafe { to.cast::<Self::I>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_i(word: u32) -> Self::I {
+        [word as i32; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn sub_i(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|l| a[l] - b[l])
+    }
+
+    #[inline(always)]
+    unsafe fn dot_wide(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        // The halves of a word in value order: the low one is first on little-endian memory.
+        let halves = |word: i32| (word as i16 as i32, word >> 16);
+        std::array::from_fn(|l| {
+            let ((w0, w1), (x0, x1)) = (halves(w[l]), halves(x[l]));
+            acc[l] + w0 * x0 + w1 * x1
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn dot_narrow(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        std::array::from_fn(|l| {
+            let (w, x) = (w[l].to_ne_bytes(), x[l].to_ne_bytes());
+            (0..4).fold(acc[l], |sum, i| sum + i32::from(w[i] as i8) * i32::from(x[i]))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::F {
+        [0.0; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::F {
+        // SAFETY: good for eight values by the trait's contract.
+        unsafe { from.cast::<Self::F>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, v: Self::F) {
+        // SAFETY: as above.
+        unsafe { to.cast::<Self::F>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self::F {
+        [value; 8]
+    }
+
+    #[inline(always)]
+    unsafe fn convert(v: Self::I) -> Self::F {
+        v.map(|v| v as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|l| a[l].mul_add(b[l], c[l]))
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: [*const u32; 8], to: *mut u32, stride: usize) {
+        for (i, from) in from.into_iter().enumerate() {
+            for j in 0..8 {
+                // SAFETY: 8 words of each input, and 8 rows of the output, by the trait's contract.
+                unsafe { *to.add(j * stride + i) = from.add(j).read_unaligned() };
+            }
+        }
+    }
+}
