@@ -1,0 +1,38 @@
+//! The CUDA kernels of Strata, compiled at build time and embedded.
+//!
+//! The sources in `kernels/` are shared with HIP: what differs between vendors
+//! is behind `kernels/vendor.cuh`. [`image`] gives the fatbin of one source;
+//! [`args`] are the arguments of its entry points. Threads, tiles and shared
+//! memory are exported by each image under the names in [`shapes`], so that a
+//! launch always fits the code that was loaded.
+//!
+//! # What kernels ask of memory
+//! Loads are whole words of 4 or 16 bytes, aligned, around the bytes that are
+//! needed. They never cross a multiple of 16, so memory must be readable up to
+//! the next multiple of 16 bytes past its end, and begin at one.
+
+pub mod args;
+pub mod shapes;
+
+mod images {
+    include!(concat!(env!("OUT_DIR"), "/images.rs"));
+}
+
+/// The fatbin of `kernels/{name}.cu`.
+pub fn image(name: &str) -> Option<&'static [u8]> {
+    images::IMAGES.iter().find(|(n, _)| *n == name).map(|(_, bytes)| *bytes)
+}
+
+/// The names of all images.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    images::IMAGES.iter().map(|(name, _)| *name)
+}
+
+/// The architectures that the images hold code for, as `sm_90a`; `compute_80` is
+/// PTX, which the driver compiles for later cards.
+pub fn archs() -> &'static [&'static str] {
+    images::ARCHS
+}
+
+/// Bytes by which memory must be readable past its end: see the crate's page.
+pub const READ_ALIGN: usize = 16;

@@ -1,0 +1,37 @@
+//! What images export about their launches.
+//!
+//! Each constant names a variable of the image of the same group; the comment
+//! says what its words are.
+
+/// `quantize`: threads of a block, 128-value blocks they make at a time.
+pub const QUANTIZE: &str = "strata_quantize_shape";
+/// `swiglu`: threads of a block, 128-value blocks they make at a time.
+pub const SWIGLU: &str = "strata_swiglu_shape";
+/// `router`: threads, tokens and experts of a tile of scores.
+pub const SCORES: &str = "strata_router_scores_shape";
+/// `router`: threads of a block, tokens they choose for at a time.
+pub const TOP_K: &str = "strata_top_k_shape";
+/// `router`: threads of a block.
+pub const COMBINE: &str = "strata_combine_shape";
+/// `map`: threads of the passes, threads of the ranking pass, experts a block
+/// sums at a time, experts whose counters fit shared memory.
+pub const MAP: &str = "strata_map_shape";
+/// `mmq_*`: a [`MmqShape`] for each of [`MMQ_TILES`].
+pub const MMQ: &str = "strata_mmq_shapes";
+
+/// The tiles that every product has, widest first: entry points `strata_mmq_{tile}`.
+pub const MMQ_TILES: [&str; 5] = ["tile128", "tile64", "tile32", "tile16", "tile_small"];
+
+/// One tile of a product.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MmqShape {
+    /// Weight rows.
+    pub rows: u32,
+    /// Activation rows.
+    pub tokens: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
