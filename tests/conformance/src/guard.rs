@@ -1,0 +1,237 @@
+//! A backend around a backend: every allocation starts as poison and ends in a
+//! canary, so that also buffers that no case lays out itself (maps, routes, the
+//! workspace of a layer) show a write past their end.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use strata_core::backend::{
+    Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw, RawMut,
+    Scatter, ops,
+};
+use strata_core::{Result, WeightType};
+
+use crate::output::POISON;
+
+/// Bytes of canary behind every allocation.
+const CANARY: usize = 4096;
+
+/// Memory that the guard keeps alive until it has looked at it.
+struct Shared(Arc<dyn Memory>);
+
+impl Memory for Shared {
+    fn as_any(&self) -> &dyn Any {
+        // The backend inside recognises its own.
+        (*self.0).as_any()
+    }
+}
+
+struct Allocation {
+    memory: Arc<dyn Memory>,
+    bytes: usize,
+}
+
+/// Every allocation of one case, over all its streams.
+#[derive(Default, Clone)]
+struct Allocations(Arc<Mutex<Vec<Allocation>>>);
+
+impl Allocations {
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<Allocation>) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A stream whose allocations are guarded.
+pub struct Guard {
+    inner: Box<dyn Backend>,
+    allocations: Allocations,
+    /// Memory that the next allocation hands out again: a buffer over canaries.
+    again: Mutex<Option<Arc<dyn Memory>>>,
+}
+
+impl Guard {
+    /// Guards what is allocated through `inner`.
+    pub fn new(inner: Box<dyn Backend>) -> Self {
+        Self { inner, allocations: Allocations::default(), again: Mutex::new(None) }
+    }
+
+    /// The backend inside.
+    pub fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    /// Looks at the canary of every allocation since the last time, and lets go of them.
+    ///
+    /// # Errors
+    /// Those of the backend; the message inside says which canary was overwritten.
+    pub fn check(&self) -> Result<std::result::Result<u64, String>> {
+        let allocations = self.allocations.with(std::mem::take);
+        let mut looked_at = 0;
+        for (i, Allocation { memory, bytes }) in allocations.into_iter().enumerate() {
+            *self.again.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+            let this: &dyn Backend = self;
+            let buffer = this.alloc::<u8>(bytes + CANARY)?;
+            let canary = self.inner.download(buffer.slice(bytes..)?)?;
+            looked_at += CANARY as u64;
+            if let Some(at) = canary.iter().position(|&b| b != POISON) {
+                let overwritten = canary.iter().filter(|&&b| b != POISON).count();
+                return Ok(Err(format!(
+                    "allocation {i} of the case, {bytes} bytes: {overwritten} bytes behind it \
+                     were overwritten, the first {at} bytes past its end"
+                )));
+            }
+        }
+        Ok(Ok(looked_at))
+    }
+}
+
+impl Backend for Guard {
+    fn device(&self) -> &DeviceInfo {
+        self.inner.device()
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        self.inner.memory()
+    }
+
+    fn fork(&self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Self {
+            inner: self.inner.fork()?,
+            allocations: self.allocations.clone(),
+            again: Mutex::new(None),
+        }))
+    }
+
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        let again = self.again.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(memory) = again {
+            return Ok(Box::new(Shared(memory)));
+        }
+        let memory: Arc<dyn Memory> = Arc::from(self.inner.alloc_raw(bytes + CANARY)?);
+        *self.again.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory.clone());
+        let this: &dyn Backend = self;
+        let mut whole = this.alloc::<u8>(bytes + CANARY)?;
+        self.inner.fill(&mut whole, POISON)?;
+        // Another stream may use it first: the poison must be there by then.
+        self.inner.synchronize()?;
+        self.allocations.with(|list| list.push(Allocation { memory: memory.clone(), bytes }));
+        Ok(Box::new(Shared(memory)))
+    }
+
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+        self.inner.import_raw(host)
+    }
+
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+        self.inner.upload_raw(dst, src)
+    }
+
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+        self.inner.download_raw(src, dst)
+    }
+
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+        self.inner.fill_raw(dst, byte)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.inner.synchronize()
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>> {
+        self.inner.mark()
+    }
+
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        self.inner.elapsed(from, to)
+    }
+}
+
+impl Quantize for Guard {
+    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()> {
+        self.inner.quantize(op)
+    }
+}
+
+impl Scatter for Guard {
+    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()> {
+        self.inner.quantize_scatter(op)
+    }
+}
+
+impl Mmq for Guard {
+    fn supports(&self, ty: WeightType) -> bool {
+        self.inner.supports(ty)
+    }
+
+    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()> {
+        self.inner.multiply(op)
+    }
+}
+
+impl MoeOps for Guard {
+    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()> {
+        self.inner.router_scores(op)
+    }
+
+    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()> {
+        self.inner.top_k(op)
+    }
+
+    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()> {
+        self.inner.map_routes(op)
+    }
+
+    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()> {
+        self.inner.swiglu(op)
+    }
+
+    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()> {
+        self.inner.swiglu_quantize(op)
+    }
+
+    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()> {
+        self.inner.combine(op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReferenceBackend;
+
+    #[test]
+    fn a_write_past_the_end_is_seen_once() {
+        let guard = Guard::new(Box::new(ReferenceBackend::new()));
+        let backend: &dyn Backend = &guard;
+        let other = guard.fork().unwrap();
+        let mut kept = backend.from_slice(&[1.0f32; 5]).unwrap();
+        drop(other.alloc::<u8>(7).unwrap());
+        assert_eq!(guard.check().unwrap(), Ok(2 * CANARY as u64), "dropped ones and other streams");
+
+        let memory = guard.inner.alloc_raw(10 + CANARY).unwrap();
+        let memory: Arc<dyn Memory> = Arc::from(memory);
+        *guard.again.lock().unwrap() = Some(memory.clone());
+        let mut whole = backend.alloc::<u8>(10 + CANARY).unwrap();
+        backend.fill(&mut whole, POISON).unwrap();
+        backend.fill(whole.slice_mut(12..15).unwrap(), 0).unwrap();
+        guard.allocations.with(|list| list.push(Allocation { memory, bytes: 10 }));
+        let message = guard.check().unwrap().unwrap_err();
+        assert_eq!(
+            message,
+            "allocation 0 of the case, 10 bytes: 3 bytes behind it were overwritten, the first 2 \
+             bytes past its end"
+        );
+        assert_eq!(guard.check().unwrap(), Ok(0));
+        backend.upload(&mut kept, &[2.0; 5]).unwrap();
+    }
+
+    #[test]
+    fn memory_starts_as_poison() {
+        let guard = Guard::new(Box::new(ReferenceBackend::new()));
+        let backend: &dyn Backend = &guard;
+        let buffer = backend.alloc::<u8>(100).unwrap();
+        assert_eq!(backend.download(&buffer).unwrap(), [POISON; 100]);
+    }
+}

@@ -1,0 +1,152 @@
+//! SwiGLU, fused and not, and combine.
+
+use strata_core::Layout;
+use strata_core::backend::Report;
+use strata_core::backend::ops::{
+    Combine, GateUp, GateUpOrder, QuantizeRows, SharedOutput, SwiGlu, SwiGluQuantize,
+};
+
+use super::{InMatrix, Mapped, report_output};
+use crate::output::{OutMatrix, OutQ8};
+use crate::values::{Routing, Values};
+use crate::{Op, Outputs, Stage};
+
+/// SwiGLU, with or without the quantization after it.
+#[derive(Debug, Clone, Copy)]
+pub struct SwiGluCase {
+    /// Tokens and experts: the rows are in their order.
+    pub routing: Routing,
+    /// Hidden values per row.
+    pub ffn: usize,
+    /// How gate and up are ordered.
+    pub order: GateUpOrder,
+    /// The layout to quantize in, fused; f32 where there is none.
+    pub fused: Option<Layout>,
+    /// What gate and up hold.
+    pub values: Values,
+    /// Values between rows.
+    pub gap: usize,
+    /// Values before the first row.
+    pub offset: usize,
+}
+
+impl std::fmt::Display for SwiGluCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { routing, ffn, order, fused, values, gap, offset } = self;
+        match fused {
+            Some(layout) => write!(f, "swiglu-quantize/{layout}/")?,
+            None => f.write_str("swiglu/")?,
+        }
+        let order = if *order == GateUpOrder::Split { "split" } else { "interleaved" };
+        write!(f, "{order}/{routing}/ffn={ffn}")?;
+        if gap + offset > 0 {
+            write!(f, ",gap={gap},offset={offset}")?;
+        }
+        write!(f, "/{values}")
+    }
+}
+
+impl Op for SwiGluCase {
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let Self { routing, ffn, gap, offset, .. } = *self;
+        let rows = routing.rows();
+        let values = self.values.fill(1, rows, 2 * ffn);
+        let x = InMatrix::new(backend, &values, rows, 2 * ffn, gap, offset)?;
+        let gate_up = GateUp::new(x.view()?, self.order)?;
+        let Some(layout) = self.fused else {
+            let mut out = OutMatrix::new(backend, rows, ffn, ffn + gap, offset)?;
+            SwiGlu::new(gate_up, out.view()?)?.launch(backend)?;
+            return Ok(vec![out.read(backend, "hidden")?]);
+        };
+        let mapped = Mapped::new(backend, &routing.routes(1))?;
+        // Of one expert: rows are tokens, as the shared expert's are.
+        let map = (routing.experts > 1).then_some(&mapped.map);
+        let mut out = OutQ8::new(backend, layout, rows, ffn)?;
+        let mut report = Report::new(backend)?;
+        let to = Some(&mut report);
+        if stage.plain {
+            // The two steps that the fused one must repeat.
+            let mut hidden = OutMatrix::new(backend, rows, ffn, ffn, 0)?;
+            SwiGlu::new(gate_up, hidden.view()?)?.launch(backend)?;
+            let hidden = hidden.memory.view();
+            let hidden =
+                strata_core::backend::ops::Matrix::dense("hidden", hidden.as_slice(), rows, ffn)?;
+            QuantizeRows::new(hidden, out.view()?)?.report_hidden(to, map)?.launch(backend)?;
+        } else {
+            SwiGluQuantize::new(gate_up, out.view()?)?.report(to, map)?.launch(backend)?;
+        }
+        Ok(vec![out.read(backend, "q8_1 hidden")?, report_output(backend, &report)?])
+    }
+}
+
+/// The shared expert of a combine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedKind {
+    /// None.
+    None,
+    /// Weight 1.
+    Plain,
+    /// Weighed by the sigmoid of a score.
+    Gated,
+}
+
+/// A weighted sum.
+#[derive(Debug, Clone, Copy)]
+pub struct CombineCase {
+    /// Tokens and experts.
+    pub routing: Routing,
+    /// Columns.
+    pub width: usize,
+    /// The shared expert.
+    pub shared: SharedKind,
+    /// What the rows hold.
+    pub values: Values,
+    /// Values between rows of every matrix.
+    pub gap: usize,
+    /// Values before the first.
+    pub offset: usize,
+}
+
+impl std::fmt::Display for CombineCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { routing, width, shared, values, gap, offset } = self;
+        let shared = match shared {
+            SharedKind::None => "alone",
+            SharedKind::Plain => "shared",
+            SharedKind::Gated => "shared-gated",
+        };
+        write!(f, "combine/{shared}/{routing}/width={width}")?;
+        if gap + offset > 0 {
+            write!(f, ",gap={gap},offset={offset}")?;
+        }
+        write!(f, "/{values}")
+    }
+}
+
+impl Op for CombineCase {
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let Self { routing, width, gap, offset, .. } = *self;
+        let Routing { tokens, .. } = routing;
+        let mapped = Mapped::new(backend, &routing.routes(1))?;
+        let matrix = |seed, rows, cols| {
+            let values = self.values.fill(seed, rows, cols);
+            InMatrix::new(backend, &values, rows, cols, gap, offset)
+        };
+        let y = matrix(2, routing.rows(), width)?;
+        let shared = matrix(3, tokens, width)?;
+        let score = matrix(4, tokens, 1)?;
+        let shared = match self.shared {
+            SharedKind::None => None,
+            SharedKind::Plain => Some(SharedOutput { y: shared.view()?, score: None }),
+            SharedKind::Gated => {
+                Some(SharedOutput { y: shared.view()?, score: Some(score.view()?) })
+            }
+        };
+        let mut out = OutMatrix::new(backend, tokens, width, width + gap, offset)?;
+        let routes = mapped.routes.view();
+        Combine::new(y.view()?, &mapped.map, routes, shared, out.view()?)?.launch(backend)?;
+        Ok(vec![out.read(backend, "tokens")?])
+    }
+}

@@ -1,0 +1,429 @@
+//! The whole layer: the pipeline of core over a backend.
+
+use strata_core::backend::ops::{GateUpOrder, MatrixMut};
+use strata_core::backend::{Backend, DeviceRoutes};
+use strata_core::format::random_blocks;
+use strata_core::prefill::{
+    Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
+    Tensor, Workspace,
+};
+use strata_core::routing::{Map, RouterNorm, Routes};
+use strata_core::{Result, WeightType, reference};
+
+use super::InMatrix;
+use crate::output::{OutMatrix, Output};
+use crate::values::{Choice, Routing, Values};
+use crate::{Op, Outputs, Stage};
+
+/// The experts of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerShape {
+    /// Experts.
+    pub experts: usize,
+    /// Experts each token uses.
+    pub k: usize,
+    /// Values of a token.
+    pub width: usize,
+    /// Hidden values of an expert.
+    pub ffn: usize,
+    /// Type of gate (and of up, where they are one tensor).
+    pub gate: WeightType,
+    /// Type of up, where it is a tensor of its own.
+    pub up: Option<WeightType>,
+    /// Type of down.
+    pub down: WeightType,
+    /// The order of a merged tensor's rows.
+    pub order: GateUpOrder,
+}
+
+/// A shared expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedCase {
+    /// Its hidden values.
+    pub ffn: usize,
+    /// The type of its tensors.
+    pub ty: WeightType,
+    /// Whether a gate's sigmoid weighs it.
+    pub gated: bool,
+}
+
+/// Where a layer's routes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The layer's router.
+    Router,
+    /// Scores of the caller's.
+    Scores,
+    /// Routes of the caller's.
+    Routes(Choice),
+}
+
+/// A token that the checked call must name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Trouble {
+    /// One value of this token's input is this.
+    Input(usize, f32),
+    /// Every value of this token's input is this.
+    Row(usize, f32),
+    /// One score of this token is this.
+    Score(usize, f32),
+}
+
+/// A call of a layer.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerCase {
+    /// The experts.
+    pub shape: LayerShape,
+    /// The shared expert.
+    pub shared: Option<SharedCase>,
+    /// Where the routes come from.
+    pub source: Source,
+    /// Over what weights are normalised.
+    pub norm: RouterNorm,
+    /// What every weight is multiplied by.
+    pub scale: f32,
+    /// Tokens.
+    pub tokens: usize,
+    /// What they hold.
+    pub values: Values,
+    /// Values between tokens, in and out.
+    pub gap: usize,
+    /// How tokens reach their rows.
+    pub mode: QuantMode,
+    /// Tokens at once.
+    pub chunk: Chunk,
+    /// Whether SwiGLU and quantization are one step.
+    pub fused: bool,
+    /// Whether non-finite values are errors.
+    pub checked: bool,
+    /// Calls in a row, in one workspace.
+    pub calls: usize,
+    /// Tokens that spoil it, and the error that the call must end in.
+    pub trouble: Option<(&'static [Trouble], &'static str)>,
+}
+
+impl LayerCase {
+    /// `tokens` tokens of normal values, by the layer's router, as the options' defaults are.
+    pub const fn new(shape: LayerShape, tokens: usize) -> Self {
+        Self {
+            shape,
+            shared: None,
+            source: Source::Router,
+            norm: RouterNorm::Chosen,
+            scale: 1.0,
+            tokens,
+            values: Values::Normal,
+            gap: 0,
+            mode: QuantMode::Scatter,
+            chunk: Chunk::Tokens(8192),
+            fused: true,
+            checked: true,
+            calls: 1,
+            trouble: None,
+        }
+    }
+
+    fn options(&self, plain: bool) -> Options {
+        // Never from the environment: STRATA_QUANT_GATHER must not change what is tested.
+        let (quant, chunk, fused, checked) = match plain {
+            true => (QuantMode::Gather, Chunk::Tokens(usize::MAX), false, false),
+            false => (self.mode, self.chunk, self.fused, self.checked),
+        };
+        Options { quant, chunk, checked, fused, timed: false }
+    }
+
+    fn input(&self) -> Vec<f32> {
+        let mut x = self.values.fill(5, self.tokens, self.shape.width);
+        for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+            match *trouble {
+                Trouble::Input(token, value) => x[token * self.shape.width + 3] = value,
+                Trouble::Row(token, value) => {
+                    x[token * self.shape.width..][..self.shape.width].fill(value);
+                }
+                Trouble::Score(..) => {}
+            }
+        }
+        x
+    }
+
+    fn scores(&self) -> Vec<f32> {
+        let mut scores = Values::Normal.fill(6, self.tokens, self.shape.experts);
+        for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+            if let Trouble::Score(token, value) = *trouble {
+                scores[token * self.shape.experts + 1] = value;
+            }
+        }
+        scores
+    }
+
+    fn routes(&self, choice: Choice) -> Routes {
+        let LayerShape { experts, k, .. } = self.shape;
+        Routing::new(experts, k, self.tokens, choice).routes(7)
+    }
+
+    fn router(&self) -> Vec<f32> {
+        let LayerShape { experts, width, .. } = self.shape;
+        let scale = 1.0 / (width as f32).sqrt();
+        Values::Normal.fill(8, experts, width).into_iter().map(|v| v * scale).collect()
+    }
+
+    /// The layer on a device.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn layer(&self, backend: &dyn Backend) -> Result<MoeLayer> {
+        let LayerShape { experts, k, width, ffn, gate, up, down, order } = self.shape;
+        let tensor = |part: Part| {
+            let Part { ty, experts, rows, cols, .. } = part;
+            Tensor::dense(backend, part.what, part.blocks().into(), ty, experts, rows, cols)
+        };
+        let gate_up = match up {
+            Some(up) => GateUpWeights::Separate {
+                gate: tensor(Part::new("gate", gate, experts, ffn, width, 9))?,
+                up: tensor(Part::new("up", up, experts, ffn, width, 10))?,
+            },
+            None => GateUpWeights::Merged {
+                tensor: tensor(Part::new("gate and up", gate, experts, 2 * ffn, width, 9))?,
+                order,
+            },
+        };
+        let down = tensor(Part::new("down", down, experts, width, ffn, 11))?;
+        let mut layer = MoeLayer::new(gate_up, down, k)?;
+        if self.source == Source::Router {
+            let router = Router::new(backend, &self.router(), experts, width)?;
+            layer = layer.with_router(router, self.norm, self.scale)?;
+        }
+        if let Some(SharedCase { ffn, ty, gated }) = self.shared {
+            let gate_up = GateUpWeights::Separate {
+                gate: tensor(Part::new("shared gate", ty, 1, ffn, width, 12))?,
+                up: tensor(Part::new("shared up", ty, 1, ffn, width, 13))?,
+            };
+            let down = tensor(Part::new("shared down", ty, 1, width, ffn, 14))?;
+            let gate = match gated {
+                true => Some(Router::new(backend, &Values::Normal.fill(15, 1, width), 1, width)?),
+                false => None,
+            };
+            layer = layer.with_shared(SharedExpert { gate_up, down, gate })?;
+        }
+        Ok(layer)
+    }
+
+    /// What a call needs besides the layer, on a device.
+    pub(super) fn prepare(&self, backend: &dyn Backend) -> Result<Call> {
+        let Self { tokens, shape: LayerShape { experts, width, .. }, .. } = *self;
+        let routes = match self.source {
+            Source::Routes(choice) => Some(DeviceRoutes::upload(backend, &self.routes(choice))?),
+            Source::Router | Source::Scores => None,
+        };
+        Ok(Call {
+            x: InMatrix::new(backend, &self.input(), tokens, width, self.gap, self.gap % 2)?,
+            scores: InMatrix::dense(backend, &self.scores(), tokens, experts)?,
+            routes,
+            out: OutMatrix::new(backend, tokens, width, width + self.gap, self.gap % 2)?,
+        })
+    }
+}
+
+/// Inputs and outputs of a call.
+pub(super) struct Call {
+    x: InMatrix,
+    scores: InMatrix,
+    routes: Option<DeviceRoutes>,
+    pub(super) out: OutMatrix,
+}
+
+impl Call {
+    pub(super) fn forward(
+        &mut self,
+        case: &LayerCase,
+        backend: &dyn Backend,
+        layer: &MoeLayer,
+        workspace: &mut Workspace,
+    ) -> Result<()> {
+        let source = match (&self.routes, case.source) {
+            (Some(routes), _) => From::Routes(routes),
+            (None, Source::Scores) => From::Scores(self.scores.view()?),
+            (None, _) => From::Router,
+        };
+        let mut out: MatrixMut<'_> = self.out.view()?;
+        layer.forward(backend, workspace, self.x.view()?, source, &mut out).map(drop)
+    }
+}
+
+/// One tensor of random blocks.
+#[derive(Clone, Copy)]
+struct Part {
+    what: &'static str,
+    ty: WeightType,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+    seed: u64,
+}
+
+impl Part {
+    const fn new(
+        what: &'static str,
+        ty: WeightType,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+        seed: u64,
+    ) -> Self {
+        Self { what, ty, experts, rows, cols, seed }
+    }
+
+    fn blocks(&self) -> Vec<u8> {
+        let blocks = self.experts * self.rows * self.cols / self.ty.block_values();
+        random_blocks(self.ty, self.seed, blocks)
+    }
+
+    /// The product with one expert's matrix by the reference, on `x` rows of `cols`.
+    fn multiply(&self, expert: usize, x: &[f32]) -> Vec<f32> {
+        let row = self.ty.row_bytes(self.cols).expect("the table's columns are whole blocks");
+        let rows = x.len() / self.cols;
+        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, self.ty.layout());
+        let read: Vec<usize> = (0..rows).collect();
+        let weights = &self.blocks()[expert * self.rows * row..][..self.rows * row];
+        reference::mmq(self.ty, weights, self.rows, self.cols, row, &q8, rows, &read)
+    }
+}
+
+impl std::fmt::Display for LayerCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LayerShape { experts, k, width, ffn, gate, up, down, order } = self.shape;
+        write!(f, "layer/{gate}")?;
+        if let Some(up) = up {
+            write!(f, "+{up}")?;
+        } else if order == GateUpOrder::Interleaved {
+            f.write_str(",interleaved")?;
+        }
+        write!(f, ",{down}/E={experts},k={k}/T={}/width={width},ffn={ffn}", self.tokens)?;
+        if let Some(SharedCase { ffn, ty, gated }) = self.shared {
+            write!(f, "/shared={ty},ffn={ffn}{}", if gated { ",gated" } else { "" })?;
+        }
+        match self.source {
+            Source::Router => {}
+            Source::Scores => f.write_str("/scores")?,
+            Source::Routes(choice) => write!(f, "/routes={choice:?}")?,
+        }
+        if self.norm == RouterNorm::All || self.scale != 1.0 {
+            let norm = if self.norm == RouterNorm::All { "all" } else { "chosen" };
+            write!(f, "/norm={norm},scale={}", self.scale)?;
+        }
+        write!(f, "/{}/{}/chunk={}", self.values, self.mode.name(), self.chunk)?;
+        f.write_str(if self.fused { "/fused" } else { "/unfused" })?;
+        f.write_str(if self.checked { "/checked" } else { "/unchecked" })?;
+        if self.gap > 0 {
+            write!(f, "/stride={}", width + self.gap)?;
+        }
+        if self.calls > 1 {
+            write!(f, "/calls={}", self.calls)?;
+        }
+        if let Some((_, error)) = self.trouble {
+            write!(f, "/error={}", error.replace(' ', "-").replace(':', ""))?;
+        }
+        Ok(())
+    }
+}
+
+impl Op for LayerCase {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        let LayerShape { gate, up, down, .. } = self.shape;
+        let types = [Some(gate), up, Some(down), self.shared.map(|s| s.ty)];
+        let ty = types.into_iter().flatten().find(|&ty| !backend.supports(ty))?;
+        Some(format!("{} does not multiply {ty}", backend.id()))
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let layer = self.layer(backend)?;
+        let mut workspace =
+            Workspace::new(backend, &layer, self.tokens, self.options(stage.plain))?;
+        let mut call = self.prepare(backend)?;
+        for _ in 0..self.calls {
+            let result = call.forward(self, backend, &layer, &mut workspace);
+            if let Some((_, expected)) = self.trouble {
+                let given = result.err().map_or("no error".into(), |e| e.to_string());
+                return Ok(vec![Output::text("error", &given, expected)]);
+            }
+            result?;
+        }
+        Ok(vec![call.out.read(backend, "tokens")?])
+    }
+
+    fn yardstick_key(&self) -> Option<String> {
+        let (mode, chunk) = (QuantMode::Gather, Chunk::Tokens(usize::MAX));
+        let plain = Self { mode, chunk, fused: false, checked: false, calls: 1, ..*self };
+        Some(format!("{plain:?}"))
+    }
+}
+
+/// The layer by hand, from the functions of the reference alone, token after
+/// token: neither the pipeline nor the reference backend has a part in it.
+pub fn host_layer(case: &LayerCase) -> Vec<f32> {
+    let LayerShape { experts, k, width, ffn, gate, up, down, order } = case.shape;
+    let x = case.input();
+    let routes = match case.source {
+        Source::Routes(choice) => case.routes(choice),
+        source => {
+            let scores = match source {
+                Source::Scores => case.scores(),
+                _ => reference::router_scores(&x, &case.router(), width),
+            };
+            // A layer without a router normalises over the chosen, unscaled.
+            let (norm, scale) = match source {
+                Source::Router => (case.norm, case.scale),
+                _ => (RouterNorm::Chosen, 1.0),
+            };
+            Routes::top_k(&scores, experts, k, norm, scale).expect("shapes fit")
+        }
+    };
+    // One FFN on the tokens given, gate and up rows apart.
+    let ffn_of = |parts: &[Part], order, down: &Part, expert, x: &[f32], ffn| {
+        let rows = x.len() / width;
+        let mut gate_up = vec![0.0; rows * 2 * ffn];
+        let mut column = 0;
+        for part in parts {
+            let y = part.multiply(expert, x);
+            for (row, y) in y.chunks_exact(part.rows).enumerate() {
+                gate_up[row * 2 * ffn + column..][..part.rows].copy_from_slice(y);
+            }
+            column += part.rows;
+        }
+        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order))
+    };
+    let (parts, order) = match up {
+        Some(up) => (
+            vec![
+                Part::new("gate", gate, experts, ffn, width, 9),
+                Part::new("up", up, experts, ffn, width, 10),
+            ],
+            GateUpOrder::Split,
+        ),
+        None => (vec![Part::new("gate and up", gate, experts, 2 * ffn, width, 9)], order),
+    };
+    let down = Part::new("down", down, experts, width, ffn, 11);
+    let map = Map::new(&routes);
+    let mut y = Vec::new();
+    for (e, bounds) in map.bounds.windows(2).enumerate() {
+        let tokens = &map.src[bounds[0] as usize..bounds[1] as usize];
+        let rows: Vec<f32> =
+            tokens.iter().flat_map(|&t| x[t as usize * width..][..width].to_vec()).collect();
+        if !rows.is_empty() {
+            y.extend(ffn_of(&parts, order, &down, e, &rows, ffn));
+        }
+    }
+    let shared = case.shared.map(|SharedCase { ffn, ty, gated }| {
+        let parts = [
+            Part::new("shared gate", ty, 1, ffn, width, 12),
+            Part::new("shared up", ty, 1, ffn, width, 13),
+        ];
+        let down = Part::new("shared down", ty, 1, width, ffn, 14);
+        let y = ffn_of(&parts, GateUpOrder::Split, &down, 0, &x, ffn);
+        let gate = Values::Normal.fill(15, 1, width);
+        (y, gated.then(|| reference::router_scores(&x, &gate, width)))
+    });
+    let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
+    reference::combine(&y, width, &map.slot, routes.weights(), k, shared)
+}

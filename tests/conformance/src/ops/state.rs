@@ -1,0 +1,202 @@
+//! Order, state and concurrency: the same case many times, on two streams, on
+//! two threads, and memory that is let go of while it is in use.
+
+use strata_core::WeightType;
+use strata_core::backend::Backend;
+use strata_core::backend::ops::{Product, Q8Rows, Rows, Weights};
+use strata_core::prefill::{Options, Workspace};
+
+use super::LayerCase;
+use super::mmq::{q8_rows, random_bytes};
+use crate::output::{OutMatrix, Output, POISON};
+use crate::values::{Values, WeightValues};
+use crate::{Op, Outputs, Stage, Stop};
+
+/// Whether two runs gave the same buffers.
+fn same(what: &str, first: &[Output], again: &[Output]) -> Result<(), Stop> {
+    for (first, again) in first.iter().zip(again) {
+        if let Some(mismatch) = again.compare(&first.bytes) {
+            return Err(Stop::Differs(format!("{what}: {}: {mismatch}", again.what)));
+        }
+    }
+    match first.len() == again.len() {
+        true => Ok(()),
+        false => Err(Stop::Differs(format!("{what}: another number of outputs"))),
+    }
+}
+
+/// A case many times: one answer.
+pub struct Runs {
+    /// The case.
+    pub op: Box<dyn Op>,
+    /// How often.
+    pub runs: usize,
+}
+
+impl Op for Runs {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        self.op.unsupported(backend)
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let first = self.op.run(stage)?;
+        if stage.plain {
+            return Ok(first);
+        }
+        for run in 1..self.runs {
+            same(&format!("run {} of {}", run + 1, self.runs), &first, &self.op.run(stage)?)?;
+        }
+        Ok(first)
+    }
+
+    fn guarded(&self) -> bool {
+        // A guard would keep the memory of every run.
+        false
+    }
+}
+
+/// Cases on streams and threads of their own, all at once.
+pub struct Concurrent {
+    /// A thread and a stream for each.
+    pub ops: Vec<Box<dyn Op>>,
+    /// How often each thread runs its case.
+    pub rounds: usize,
+}
+
+impl Op for Concurrent {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        self.ops.iter().find_map(|op| op.unsupported(backend))
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        if stage.plain {
+            let runs = self.ops.iter().map(|op| op.run(stage));
+            return Ok(runs.collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let forks: Vec<_> =
+            self.ops.iter().map(|_| stage.backend.fork()).collect::<Result<_, _>>()?;
+        let results: Vec<Outputs> = std::thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .ops
+                .iter()
+                .zip(forks)
+                .map(|(op, fork)| {
+                    scope.spawn(move || {
+                        let stage = Stage { backend: &*fork, plain: false };
+                        let first = op.run(&stage)?;
+                        for round in 1..self.rounds {
+                            let what = format!("round {} beside others", round + 1);
+                            same(&what, &first, &op.run(&stage)?)?;
+                        }
+                        fork.synchronize()?;
+                        Ok(first)
+                    })
+                })
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Outputs>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    fn guarded(&self) -> bool {
+        false
+    }
+}
+
+/// Two layers on two streams from one thread, launched in turns without waiting.
+pub struct Streams {
+    /// A stream for each; unchecked, or a call would wait.
+    pub cases: [LayerCase; 2],
+    /// Calls of each, in one workspace.
+    pub calls: usize,
+}
+
+impl Op for Streams {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        self.cases.iter().find_map(|case| case.unsupported(backend))
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        if stage.plain {
+            let runs = self.cases.iter().map(|case| case.run(stage));
+            return Ok(runs.collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let mut running = Vec::new();
+        for case in &self.cases {
+            let backend = stage.backend.fork()?;
+            let LayerCase { mode, chunk, fused, tokens, .. } = *case;
+            let options = Options { quant: mode, chunk, fused, checked: false, timed: false };
+            let layer = case.layer(&*backend)?;
+            let workspace = Workspace::new(&*backend, &layer, tokens, options)?;
+            let call = case.prepare(&*backend)?;
+            running.push((case, layer, workspace, call, backend));
+        }
+        for _ in 0..self.calls {
+            for (case, layer, workspace, call, backend) in &mut running {
+                call.forward(case, &**backend, layer, workspace)?;
+            }
+        }
+        let mut outputs = Vec::new();
+        for (_, _, _, call, backend) in &running {
+            backend.synchronize()?;
+            outputs.push(call.out.read(&**backend, "tokens")?);
+        }
+        Ok(outputs)
+    }
+}
+
+/// A product whose inputs are dropped, and their memory asked for again and
+/// overwritten, before anyone has waited for it.
+pub struct DropInFlight {
+    /// Weight type.
+    pub ty: WeightType,
+    /// Rows of activations.
+    pub rows: usize,
+    /// Weight rows.
+    pub m: usize,
+    /// Columns.
+    pub cols: usize,
+    /// Products launched one after the other.
+    pub rounds: usize,
+}
+
+impl Op for DropInFlight {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        let no = !backend.supports(self.ty);
+        no.then(|| format!("{} does not multiply {}", backend.id(), self.ty))
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let Self { ty, rows, m, cols, .. } = *self;
+        let x = Values::Normal.fill(1, rows, cols);
+        let q8 = q8_rows(&x, cols, None, ty.layout());
+        let blocks = WeightValues::Random.blocks(ty, 1, m * cols / ty.block_values());
+        let mut outs = Vec::new();
+        for _ in 0..self.rounds {
+            let mut out = OutMatrix::new(backend, rows, m, m, 0)?;
+            let (act, weights) = (backend.from_slice(&q8)?, backend.from_slice(&blocks)?);
+            let view = Weights::dense("weights", &weights, ty, 1, m, cols)?;
+            let act_view = Q8Rows::new(&act, ty.layout(), rows, cols)?;
+            Product::new(view, act_view, Rows::Dense, out.view()?)?.launch(backend)?;
+            drop((act, weights));
+            // Likely the same memory; on another stream nothing orders it but the backend's own care.
+            let other = backend.fork()?;
+            for bytes in [q8.len(), blocks.len()] {
+                let mut again = other.alloc::<u8>(bytes)?;
+                other.upload(&mut again, &random_bytes(bytes as u64, bytes))?;
+                other.fill(&mut again, POISON)?;
+            }
+            outs.push(out);
+        }
+        let read = |out: &OutMatrix| out.read(backend, "product");
+        Ok(outs.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    fn guarded(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,408 @@
+//! The plain reference as a backend: host memory, one thing after the other,
+//! every step by the functions of [`strata_core::reference`].
+//!
+//! It is the yardstick of the suite, and of a layer it is "the layer over the
+//! plain reference". Only the product uses more than one thread, over weight
+//! rows, because it is the one step that takes long.
+
+use std::any::Any;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+use strata_core::backend::{
+    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps,
+    Quantize, Raw, RawMut, Scatter, Slice, SliceMut, ops,
+};
+use strata_core::numerics::f16_to_f32;
+use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct ReferenceBackend {
+    info: DeviceInfo,
+}
+
+impl ReferenceBackend {
+    /// The reference. Its device id is no real CPU's, so that buffers cannot be mixed up.
+    pub fn new() -> Self {
+        Self {
+            info: DeviceInfo {
+                id: DeviceId { kind: BackendKind::Cpu, index: u32::MAX },
+                name: "plain reference".into(),
+                arch: "reference".into(),
+                driver: String::new(),
+                units: 1,
+                wave: 1,
+            },
+        }
+    }
+}
+
+impl ReferenceBackend {
+    /// The id of its memory.
+    pub fn id(&self) -> DeviceId {
+        self.info.id
+    }
+}
+
+impl Default for ReferenceBackend {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Host bytes: its own, or somebody's that stay as they are.
+enum Host {
+    Own(Mutex<Vec<u8>>),
+    Imported(HostBytes),
+}
+
+impl Memory for Host {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Host {
+    fn own(&self) -> MutexGuard<'_, Vec<u8>> {
+        match self {
+            Self::Own(bytes) => bytes.lock().unwrap_or_else(PoisonError::into_inner),
+            Self::Imported(_) => unreachable!("nothing writes to imported bytes"),
+        }
+    }
+}
+
+fn with_bytes<R>(raw: Raw<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
+    let range = raw.offset()..raw.offset() + raw.bytes();
+    match raw.memory::<Host>() {
+        Host::Imported(bytes) => f(&bytes.as_slice()[range]),
+        own => f(&own.own()[range]),
+    }
+}
+
+fn read<T: Pod>(slice: Slice<'_, T>) -> Vec<T> {
+    let mut values = vec![T::zeroed(); slice.len()];
+    with_bytes(slice.raw(), |bytes| {
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
+    });
+    values
+}
+
+fn write<T: Pod>(mut slice: SliceMut<'_, T>, values: &[T]) {
+    let raw = slice.raw_mut();
+    let at = raw.offset();
+    let bytes: &[u8] = bytemuck::cast_slice(values);
+    raw.memory::<Host>().own()[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Rows without gaps.
+fn read_matrix(m: ops::Matrix<'_>) -> Vec<f32> {
+    let values = read(m.data());
+    (0..m.rows()).flat_map(|r| values[r * m.stride()..][..m.cols()].iter().copied()).collect()
+}
+
+fn write_matrix(m: &mut ops::MatrixMut<'_>, values: &[f32]) {
+    let (cols, stride) = (m.cols(), m.stride());
+    for row in 0..m.rows() {
+        let to = m.data().slice(row * stride..row * stride + cols).expect("rows lie inside");
+        write(to, &values[row * cols..][..cols]);
+    }
+}
+
+/// Whether a scale or sum in the header of any block is not finite.
+fn header_not_finite(blocks: &[u8], layout: Layout) -> bool {
+    blocks.chunks_exact(q8_1::BLOCK_BYTES).any(|block| {
+        let header = &block[..q8_1::HEADER_BYTES];
+        match layout {
+            Layout::D4 => header.as_chunks().0.iter().any(|b| !f32::from_le_bytes(*b).is_finite()),
+            Layout::DS4 | Layout::D2S6 => {
+                let halves = header.as_chunks().0.iter();
+                halves.map(|b| f16_to_f32(u16::from_le_bytes(*b))).any(|h| !h.is_finite())
+            }
+        }
+    })
+}
+
+/// Reports rows whose values or header are not finite.
+fn report_rows(
+    to: Option<&mut ops::ReportTo<'_>>,
+    x: &[f32],
+    cols: usize,
+    layout: Layout,
+    tokens: Option<Vec<u32>>,
+) {
+    let Some(to) = to else { return };
+    if cols == 0 {
+        return;
+    }
+    let (value_kind, header_kind) = (to.value_kind(), to.header_kind());
+    for (row, x) in x.chunks_exact(cols).enumerate() {
+        let token = tokens.as_ref().map_or(row as u32, |tokens| tokens[row]);
+        if x.iter().any(|v| !v.is_finite()) {
+            report(to, token, value_kind);
+        }
+        if header_not_finite(&reference::quantize_row(x, layout), layout) {
+            report(to, token, header_kind);
+        }
+    }
+}
+
+fn report(to: &mut ops::ReportTo<'_>, token: u32, kind: u32) {
+    let word = read(to.word().as_slice())[0];
+    write(to.word(), &[word.min(token << 2 | kind)]);
+}
+
+struct Moment(Instant);
+
+impl Mark for Moment {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Backend for ReferenceBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        // It allocates as it goes and asks nobody: no limit that it knows of.
+        Ok(MemoryInfo { free: u64::MAX, total: u64::MAX })
+    }
+
+    fn fork(&self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Self::new()))
+    }
+
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Own(Mutex::new(vec![0; bytes]))))
+    }
+
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Imported(host)))
+    }
+
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+        let at = dst.offset();
+        dst.memory::<Host>().own()[at..at + src.len()].copy_from_slice(src);
+        Ok(())
+    }
+
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+        with_bytes(src, |bytes| dst.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+        let range = dst.offset()..dst.offset() + dst.bytes();
+        dst.memory::<Host>().own()[range].fill(byte);
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>> {
+        Ok(Box::new(Moment(Instant::now())))
+    }
+
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        let of = |mark: &dyn Mark| mark.as_any().downcast_ref::<Moment>().map(|m| m.0);
+        match (of(from), of(to)) {
+            (Some(from), Some(to)) => Ok(to.saturating_duration_since(from)),
+            _ => Err(strata_core::Error::invalid("marks", "another backend's", "its own")),
+        }
+    }
+}
+
+impl Quantize for ReferenceBackend {
+    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()> {
+        let x = op.x();
+        let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
+        let src = op.src().map(read);
+        let blocks = reference::quantize(&values, x.rows(), cols, cols, src.as_deref(), layout);
+        write(op.out().data(), &blocks);
+        let tokens = op.tokens().map(read);
+        report_rows(op.report_to(), &values, cols, layout, tokens);
+        Ok(())
+    }
+}
+
+impl Scatter for ReferenceBackend {
+    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()> {
+        let (x, map) = (op.x(), op.map());
+        let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
+        let (slot, rows) = (read(map.slot()), map.rows());
+        let mut blocks = vec![0; q8_1::k_blocks(cols) * rows * q8_1::BLOCK_BYTES];
+        for token in 0..x.rows() {
+            let row = reference::quantize_row(&values[token * cols..][..cols], layout);
+            for &to in &slot[token * map.k()..][..map.k()] {
+                for (k_block, block) in row.chunks_exact(q8_1::BLOCK_BYTES).enumerate() {
+                    let at = (k_block * rows + to as usize) * q8_1::BLOCK_BYTES;
+                    blocks[at..at + q8_1::BLOCK_BYTES].copy_from_slice(block);
+                }
+            }
+        }
+        write(op.out().data(), &blocks);
+        report_rows(op.report_to(), &values, cols, layout, None);
+        Ok(())
+    }
+}
+
+impl Mmq for ReferenceBackend {
+    fn supports(&self, _: WeightType) -> bool {
+        true
+    }
+
+    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()> {
+        let (w, act) = (op.weights(), op.activations());
+        let activations = read(act.data());
+        let bounds = op.map().map_or(vec![0, act.rows() as u32], |map| read(map.bounds()));
+        // Activation row of each output row.
+        let source: Vec<usize> = match op.rows() {
+            ops::Rows::Dense => (0..act.rows()).collect(),
+            ops::Rows::Experts(map) => (0..map.rows()).collect(),
+            ops::Rows::Indexed(map) => read(map.src()).iter().map(|&t| t as usize).collect(),
+        };
+        let mut out = vec![0.0; source.len() * w.rows()];
+        with_bytes(w.data().raw(), |weights| {
+            for (e, bounds) in bounds.windows(2).enumerate() {
+                let rows = bounds[0] as usize..bounds[1] as usize;
+                if rows.is_empty() {
+                    continue;
+                }
+                let weights = &weights[e * w.expert_stride()..];
+                let product =
+                    Product { w, weights, activations: &activations, act_rows: act.rows() };
+                product.run(&source[rows.clone()], &mut out[rows.start * w.rows()..]);
+            }
+        });
+        write_matrix(op.dst(), &out);
+        Ok(())
+    }
+}
+
+/// One expert's product.
+struct Product<'a> {
+    w: ops::Weights<'a>,
+    weights: &'a [u8],
+    activations: &'a [u8],
+    act_rows: usize,
+}
+
+impl Product<'_> {
+    /// The product with the activation rows `read`, a row of `out` each.
+    fn run(&self, read: &[usize], out: &mut [f32]) {
+        let rows = self.w.rows();
+        let work = rows * self.w.cols() * read.len();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // A thread costs more than a million products.
+        let pieces = threads.min(rows).min(work / 1_000_000 + 1);
+        let piece = rows.div_ceil(pieces);
+        std::thread::scope(|scope| {
+            let starts = (0..rows).step_by(piece);
+            let running: Vec<_> = starts
+                .map(|first| (first, scope.spawn(move || self.part(first, piece, read))))
+                .collect();
+            for (first, thread) in running {
+                let part = thread.join().expect("the reference does not panic");
+                let count = part.len() / read.len();
+                for (r, values) in part.chunks_exact(count).enumerate() {
+                    out[r * rows + first..][..count].copy_from_slice(values);
+                }
+            }
+        });
+    }
+
+    fn part(&self, first: usize, piece: usize, read: &[usize]) -> Vec<f32> {
+        let (ty, cols, stride) = (self.w.ty(), self.w.cols(), self.w.row_stride());
+        let rows = piece.min(self.w.rows() - first);
+        let weights = &self.weights[first * stride..];
+        reference::mmq(ty, weights, rows, cols, stride, self.activations, self.act_rows, read)
+    }
+}
+
+impl MoeOps for ReferenceBackend {
+    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()> {
+        let (x, weights) = (op.x(), op.weights());
+        let scores = match x.cols() {
+            // Empty sums.
+            0 => vec![0.0; x.rows() * weights.rows()],
+            width => reference::router_scores(&read_matrix(x), &read_matrix(weights), width),
+        };
+        write_matrix(op.out(), &scores);
+        Ok(())
+    }
+
+    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()> {
+        let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
+        let values = read_matrix(scores);
+        let (mut ids, mut weights) = (vec![], vec![]);
+        for (token, row) in values.chunks_exact(scores.cols()).enumerate() {
+            let (mut id, mut weight) = (vec![0; k], vec![0.0; k]);
+            routing::top_k_row(row, norm, scale, &mut id, &mut weight);
+            ids.extend(id);
+            weights.extend(weight);
+            if row.iter().any(|s| !s.is_finite())
+                && let Some(to) = op.report_to()
+            {
+                let kind = to.value_kind();
+                report(to, token as u32, kind);
+            }
+        }
+        let (to_ids, to_weights) = op.out();
+        write(to_ids, &ids);
+        write(to_weights, &weights);
+        Ok(())
+    }
+
+    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()> {
+        let routes = op.routes();
+        let ids = read(routes.ids());
+        let (mut slot, mut src) = (vec![0; ids.len()], vec![0; ids.len()]);
+        let mut bounds = vec![0; routes.experts() + 1];
+        routing::map_into(&ids, routes.k(), &mut slot, &mut src, &mut bounds);
+        let (to_slot, to_src, to_bounds) = op.out();
+        write(to_slot, &slot);
+        write(to_src, &src);
+        write(to_bounds, &bounds);
+        Ok(())
+    }
+
+    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()> {
+        let values = hidden(op.gate_up());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()> {
+        let gate_up = op.gate_up();
+        let (rows, ffn) = (gate_up.matrix().rows(), gate_up.ffn());
+        let (values, layout) = (hidden(gate_up), op.out().layout());
+        let blocks = reference::quantize(&values, rows, ffn, ffn, None, layout);
+        write(op.out().data(), &blocks);
+        let tokens = op.tokens().map(read);
+        report_rows(op.report_to(), &values, ffn, layout, tokens);
+        Ok(())
+    }
+
+    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()> {
+        let (y, map) = (op.y(), op.map());
+        let (slot, weights) = (read(map.slot()), read(op.routes().weights()));
+        let shared = op.shared().map(|s| (read_matrix(s.y), s.score.map(read_matrix)));
+        let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
+        let values =
+            reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), shared);
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+}
+
+fn hidden(gate_up: ops::GateUp<'_>) -> Vec<f32> {
+    match gate_up.ffn() {
+        0 => vec![],
+        ffn => reference::swiglu(&read_matrix(gate_up.matrix()), ffn, gate_up.order()),
+    }
+}

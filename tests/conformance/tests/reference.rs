@@ -1,0 +1,75 @@
+//! The yardstick itself: the reference backend, and the layer over it, against
+//! the reference's functions put together by hand.
+
+use strata_conformance::ops::{LayerCase, LayerShape, SharedCase, Source, host_layer};
+use strata_conformance::values::{Choice, Values};
+use strata_conformance::{Op, ReferenceBackend, Selection, Stage, run};
+use strata_core::WeightType as T;
+use strata_core::backend::ops::GateUpOrder;
+use strata_core::prefill::{Chunk, QuantMode};
+use strata_core::routing::RouterNorm;
+
+fn layers() -> Vec<LayerCase> {
+    let shape = LayerShape {
+        experts: 6,
+        k: 3,
+        width: 256,
+        ffn: 64,
+        gate: T::Q4_K,
+        up: None,
+        down: T::Q5_1,
+        order: GateUpOrder::Interleaved,
+    };
+    let case = LayerCase { checked: false, ..LayerCase::new(shape, 23) };
+    let apart = LayerShape { up: Some(T::IQ2_XS), gate: T::Q2_K, down: T::NVFP4, ..shape };
+    let shared = |gated| Some(SharedCase { ffn: 96, ty: T::Q8_0, gated });
+    // Columns of 256 are needed by gate and up alone; 64 and 96 are whole blocks of the rest.
+    vec![
+        case,
+        LayerCase { shape: apart, ..case },
+        LayerCase { shape: apart, source: Source::Scores, ..case },
+        LayerCase { source: Source::Routes(Choice::Repeats), ..case },
+        LayerCase { source: Source::Routes(Choice::Only(2)), gap: 5, ..case },
+        LayerCase { norm: RouterNorm::All, scale: 2.5, ..case },
+        LayerCase { shared: shared(true), ..case },
+        LayerCase { shared: shared(false), shape: apart, ..case },
+        LayerCase { values: Values::Mixed, ..case },
+    ]
+}
+
+#[test]
+fn layer_is_the_references_functions() {
+    let backend = ReferenceBackend::new();
+    for case in layers() {
+        let expected: Vec<u8> = host_layer(&case).into_iter().flat_map(f32::to_le_bytes).collect();
+        for mode in QuantMode::ALL {
+            for fused in [false, true] {
+                for chunk in [Chunk::Tokens(5), Chunk::Tokens(100)] {
+                    let case = LayerCase { mode, fused, chunk, ..case };
+                    let outputs = case.run(&Stage { backend: &backend, plain: false });
+                    let output = &outputs.unwrap_or_else(|stop| panic!("{case}: {stop}"))[0];
+                    assert!(output.written() == expected, "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn golden_vectors_of_the_reference() {
+    let selection = Selection::quick().matching("golden/");
+    let summary = run(&ReferenceBackend::new(), &selection, &mut ());
+    println!("{summary}");
+    // q8_1: 4 inputs in 3 layouts; weights: 25 types, twice; rows: 2 inputs in 3 formats.
+    assert_eq!((summary.passed, summary.differing.len()), (12 + 50 + 6, 0), "{summary}");
+}
+
+/// Fused and not, every mode and chunk, checked and not: also over the reference one answer.
+#[test]
+fn layers_over_the_reference() {
+    for text in ["layer/q4_K,q6_K/", "layer/q4_0,q5_0/", "error=", "refuse/", "state/streams"] {
+        let selection = Selection::quick().matching(text);
+        let summary = run(&ReferenceBackend::new(), &selection, &mut ());
+        assert!(summary.is_clean(), "{summary}");
+    }
+}
