@@ -57,9 +57,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 fn compile(root: &find::Found, out: &Path) -> Result<(), String> {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").pic(true).opt_level(2);
-    let compiler = build
-        .try_get_compiler()
-        .map_err(|e| format!("no C++17 compiler: {e}"))?;
+    let compiler = build.try_get_compiler().map_err(|e| format!("no C++17 compiler: {e}"))?;
     let mut command: Command = compiler.to_command();
     command
         .args(["-shared", "-fvisibility=hidden", "-Wall", "-Wextra"])

@@ -62,8 +62,8 @@ int32_t allocate(strata_sycl_queue *queue, uint64_t bytes, void **pointer,
       throw failure{STRATA_SYCL_OUT_OF_MEMORY,
                     asked + " asked of a device that has " +
                         std::to_string(total)};
-    // 64 bytes: the widest vector that a CPU device loads at once.
-    *pointer = sycl::aligned_alloc(64, bytes, queue->queue, kind);
+    // What core promises its callers, and enough for any vector.
+    *pointer = sycl::aligned_alloc(256, bytes, queue->queue, kind);
     if (*pointer == nullptr)
       throw failure{STRATA_SYCL_OUT_OF_MEMORY,
                     asked + " could not be allocated (the device has " +

@@ -175,7 +175,7 @@ void strata_sycl_queue_destroy(strata_sycl_queue *queue);
 /* Waits until everything submitted has run, and reports what failed meanwhile. */
 int32_t strata_sycl_queue_wait(strata_sycl_queue *queue);
 
-/* Allocates device memory, aligned to at least 64 bytes; 0 bytes give null. */
+/* Allocates device memory, aligned to 256 bytes; 0 bytes give null. */
 int32_t strata_sycl_malloc_device(strata_sycl_queue *queue, uint64_t bytes, void **pointer);
 /* Allocates host memory that the device can read and write. */
 int32_t strata_sycl_malloc_host(strata_sycl_queue *queue, uint64_t bytes, void **pointer);

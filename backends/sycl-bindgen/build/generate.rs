@@ -91,16 +91,10 @@ fn structure(out: &mut String, header: &Header, s: &Struct) -> Result<(), String
     let name = rust_name(&s.name);
     doc(out, &s.doc, "");
     let Some(fields) = &s.fields else {
-        let _ = writeln!(
-            out,
-            "#[repr(C)]\npub struct {name} {{\n    _opaque: [u8; 0],\n}}"
-        );
+        let _ = writeln!(out, "#[repr(C)]\npub struct {name} {{\n    _opaque: [u8; 0],\n}}");
         return Ok(());
     };
-    let _ = writeln!(
-        out,
-        "#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {name} {{"
-    );
+    let _ = writeln!(out, "#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {name} {{");
     for f in fields {
         doc(out, &f.doc, "    ");
         let _ = writeln!(out, "    pub {}: {},", f.name, field(header, f)?.0);
@@ -143,11 +137,8 @@ pub fn rust(header: &Header) -> Result<String, String> {
         let name = f.name.strip_prefix(PREFIX);
         let name = name.ok_or_else(|| format!("`{}` does not start with {PREFIX}", f.name))?;
         doc(&mut out, &f.doc, "    ");
-        let _ = writeln!(
-            out,
-            "    pub {name}: unsafe extern \"C\" fn({}){result},",
-            params.join(", ")
-        );
+        let _ =
+            writeln!(out, "    pub {name}: unsafe extern \"C\" fn({}){result},", params.join(", "));
         let _ = writeln!(load, "            {name}: symbol(c\"{}\"),", f.name);
     }
     let _ = write!(
@@ -188,11 +179,7 @@ pub fn layout_checks(header: &Header) -> Result<String, String> {
     for s in &header.structs {
         let Some(fields) = &s.fields else { continue };
         let (at, size) = offsets(header, fields)?;
-        let _ = writeln!(
-            out,
-            "static_assert(sizeof({0}) == {size}, \"{0}\");",
-            s.name
-        );
+        let _ = writeln!(out, "static_assert(sizeof({0}) == {size}, \"{0}\");", s.name);
         for (f, at) in fields.iter().zip(at) {
             let _ = writeln!(
                 out,

@@ -101,9 +101,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             continue;
         }
         let length = if let Some(body) = rest.strip_prefix("/*") {
-            let end = body
-                .find("*/")
-                .ok_or_else(|| format!("line {line}: a comment does not end"))?;
+            let end =
+                body.find("*/").ok_or_else(|| format!("line {line}: a comment does not end"))?;
             out.push((line, Token::Comment(clean(&body[..end]))));
             end + 4
         } else if c.is_ascii_alphanumeric() || c == '_' {
@@ -129,9 +128,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
 
 /// The text of a comment without its stars and indentation.
 fn clean(comment: &str) -> String {
-    let lines = comment
-        .lines()
-        .map(|l| l.trim().trim_start_matches('*').trim());
+    let lines = comment.lines().map(|l| l.trim().trim_start_matches('*').trim());
     lines.collect::<Vec<_>>().join("\n").trim().to_string()
 }
 
@@ -215,12 +212,7 @@ impl Parser {
             self.mark(']')?;
         }
         self.mark(';')?;
-        Ok(Field {
-            doc,
-            name,
-            ty,
-            array,
-        })
+        Ok(Field { doc, name, ty, array })
     }
 
     fn structure(&mut self) -> Result<Struct, String> {
@@ -257,12 +249,7 @@ impl Parser {
                 break;
             }
             let name = self.word()?;
-            params.push(Field {
-                doc: String::new(),
-                name,
-                ty,
-                array: None,
-            });
+            params.push(Field { doc: String::new(), name, ty, array: None });
             if self.take(&Token::Mark(')')) {
                 break;
             }
@@ -270,22 +257,13 @@ impl Parser {
         }
         self.mark(';')?;
         let is_void = result.base == "void" && result.pointers.is_empty();
-        Ok(Function {
-            doc,
-            name,
-            result: (!is_void).then_some(result),
-            params,
-        })
+        Ok(Function { doc, name, result: (!is_void).then_some(result), params })
     }
 }
 
 /// Reads a header; the error names the line and what was expected there.
 pub fn parse(text: &str) -> Result<Header, String> {
-    let mut parser = Parser {
-        tokens: tokens(text)?,
-        at: 0,
-        doc: String::new(),
-    };
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, doc: String::new() };
     let mut header = Header::default();
     while let Some(token) = parser.peek() {
         match token {

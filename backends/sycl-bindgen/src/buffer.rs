@@ -4,7 +4,7 @@ use crate::error::{Error, check};
 use crate::queue::Queue;
 use core::ffi::c_void;
 
-/// Unified shared memory of a queue's device or of the host, aligned to 64
+/// Unified shared memory of a queue's device or of the host, aligned to 256
 /// bytes. An empty buffer has a null pointer.
 pub struct UsmBuffer {
     pointer: *mut c_void,
@@ -54,11 +54,7 @@ impl UsmBuffer {
     }
 
     fn own(queue: &Queue, pointer: *mut c_void, bytes: u64) -> Self {
-        UsmBuffer {
-            pointer,
-            bytes,
-            queue: queue.clone(),
-        }
+        UsmBuffer { pointer, bytes, queue: queue.clone() }
     }
 
     /// Its size in bytes.
@@ -83,10 +79,7 @@ impl UsmBuffer {
         if end.is_none_or(|end| end > self.bytes) {
             return Err(Error::invalid(
                 doing,
-                format!(
-                    "{bytes} bytes at offset {offset} do not fit a buffer of {}",
-                    self.bytes
-                ),
+                format!("{bytes} bytes at offset {offset} do not fit a buffer of {}", self.bytes),
             ));
         }
         Ok(self.pointer.wrapping_byte_add(offset as usize))
@@ -102,12 +95,7 @@ impl UsmBuffer {
         // SAFETY: both ranges are valid for their length, and the wait below
         // ends the copy before `from` can go.
         let code = unsafe {
-            (self.queue.api().copy)(
-                self.queue.raw(),
-                to,
-                from.as_ptr().cast(),
-                from.len() as u64,
-            )
+            (self.queue.api().copy)(self.queue.raw(), to, from.as_ptr().cast(), from.len() as u64)
         };
         check(self.queue.api(), code, "uploading")?;
         self.queue.wait()
@@ -122,12 +110,7 @@ impl UsmBuffer {
         let from = self.span(offset, to.len() as u64, "downloading")?;
         // SAFETY: as for `upload`.
         let code = unsafe {
-            (self.queue.api().copy)(
-                self.queue.raw(),
-                to.as_mut_ptr().cast(),
-                from,
-                to.len() as u64,
-            )
+            (self.queue.api().copy)(self.queue.raw(), to.as_mut_ptr().cast(), from, to.len() as u64)
         };
         check(self.queue.api(), code, "downloading")?;
         self.queue.wait()

@@ -84,15 +84,9 @@ impl Bundle {
             String::new()
         } else {
             // SAFETY: a zero-terminated text of the live bundle.
-            unsafe { CStr::from_ptr(log) }
-                .to_string_lossy()
-                .into_owned()
+            unsafe { CStr::from_ptr(log) }.to_string_lossy().into_owned()
         };
-        Ok(Bundle {
-            raw,
-            queue: queue.clone(),
-            log,
-        })
+        Ok(Bundle { raw, queue: queue.clone(), log })
     }
 
     /// What the compiler had to say.
@@ -113,11 +107,7 @@ impl Bundle {
             unsafe { (self.queue.api().kernel_get)(self.raw.as_ptr(), text.as_ptr(), &mut raw) };
         check(self.queue.api(), code, &doing)?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::invalid(&doing, "no kernel".into()))?;
-        Ok(Kernel {
-            raw,
-            queue: self.queue.clone(),
-            name: name.to_string(),
-        })
+        Ok(Kernel { raw, queue: self.queue.clone(), name: name.to_string() })
     }
 }
 
@@ -141,10 +131,7 @@ pub struct Arg<'a> {
 
 impl<'a> Arg<'a> {
     fn new(kind: u32, data: *const c_void, bytes: u64) -> Self {
-        Arg {
-            raw: sys::Arg { data, bytes, kind },
-            borrowed: PhantomData,
-        }
+        Arg { raw: sys::Arg { data, bytes, kind }, borrowed: PhantomData }
     }
 
     /// A pointer to a buffer's first byte.
@@ -180,29 +167,17 @@ pub struct Range {
 impl Range {
     /// One dimension: `global` work-items in work-groups of `local`.
     pub fn linear(global: u64, local: u64) -> Self {
-        Range {
-            dims: 1,
-            global: [global, 1, 1],
-            local: [local, 1, 1],
-        }
+        Range { dims: 1, global: [global, 1, 1], local: [local, 1, 1] }
     }
 
     /// Two dimensions, slowest first.
     pub fn plane(global: [u64; 2], local: [u64; 2]) -> Self {
-        Range {
-            dims: 2,
-            global: [global[0], global[1], 1],
-            local: [local[0], local[1], 1],
-        }
+        Range { dims: 2, global: [global[0], global[1], 1], local: [local[0], local[1], 1] }
     }
 
     /// Three dimensions, slowest first.
     pub fn space(global: [u64; 3], local: [u64; 3]) -> Self {
-        Range {
-            dims: 3,
-            global,
-            local,
-        }
+        Range { dims: 3, global, local }
     }
 }
 
@@ -243,18 +218,10 @@ impl Kernel {
     /// # Errors
     /// What the runtime reports.
     pub fn limits(&self) -> Result<Limits, Error> {
-        let mut raw = sys::Limits {
-            max_work_group: 0,
-            private_memory: 0,
-            max_sub_group: 0,
-        };
+        let mut raw = sys::Limits { max_work_group: 0, private_memory: 0, max_sub_group: 0 };
         // SAFETY: the handle is live; `raw` is valid for the call.
         let code = unsafe { (self.queue.api().kernel_limits)(self.raw.as_ptr(), &mut raw) };
-        check(
-            self.queue.api(),
-            code,
-            &format!("asking for the limits of {}", self.name),
-        )?;
+        check(self.queue.api(), code, &format!("asking for the limits of {}", self.name))?;
         Ok(Limits {
             max_work_group: raw.max_work_group,
             private_memory: raw.private_memory,

@@ -96,11 +96,7 @@ pub struct Device {
 
 /// The text of a zero-terminated field.
 fn text(field: &[c_char]) -> String {
-    let bytes: Vec<u8> = field
-        .iter()
-        .take_while(|c| **c != 0)
-        .map(|c| c.cast_unsigned())
-        .collect();
+    let bytes: Vec<u8> = field.iter().take_while(|c| **c != 0).map(|c| c.cast_unsigned()).collect();
     String::from_utf8_lossy(&bytes).trim().to_string()
 }
 

@@ -76,11 +76,7 @@ impl Error {
     }
 
     pub(crate) fn invalid(doing: &str, text: String) -> Self {
-        Error::Sycl {
-            code: Code::Invalid,
-            doing: doing.to_string(),
-            text,
-        }
+        Error::Sycl { code: Code::Invalid, doing: doing.to_string(), text }
     }
 }
 

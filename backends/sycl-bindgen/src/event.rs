@@ -33,10 +33,7 @@ impl Event {
         check(queue.api(), code, "recording an event")?;
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::invalid("recording an event", "no event".into()))?;
-        Ok(Event {
-            raw,
-            queue: queue.clone(),
-        })
+        Ok(Event { raw, queue: queue.clone() })
     }
 
     /// Waits for the event.

@@ -7,12 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Environment variables that name an installation, in the order asked.
-pub const VARIABLES: [&str; 4] = [
-    "STRATA_SYCL_ROOT",
-    "CMPLR_ROOT",
-    "ONEAPI_ROOT",
-    "VIRTUAL_ENV",
-];
+pub const VARIABLES: [&str; 4] = ["STRATA_SYCL_ROOT", "CMPLR_ROOT", "ONEAPI_ROOT", "VIRTUAL_ENV"];
 
 /// What an installation is wanted for.
 #[derive(Clone, Copy, Debug)]
@@ -82,10 +77,7 @@ fn python_prefixes() -> Vec<Candidate> {
     let names = ["python3's prefix", "python3's user base"];
     let pairs = names.iter().zip(text.lines());
     pairs
-        .map(|(name, line)| Candidate {
-            origin: (*name).to_string(),
-            root: PathBuf::from(line),
-        })
+        .map(|(name, line)| Candidate { origin: (*name).to_string(), root: PathBuf::from(line) })
         .collect()
 }
 
@@ -127,12 +119,7 @@ fn check(candidate: Candidate, purpose: Purpose<'_>) -> Result<Found, String> {
             (library, soname.to_string())
         }
     };
-    Ok(Found {
-        root,
-        origin,
-        library,
-        soname,
-    })
+    Ok(Found { root, origin, library, soname })
 }
 
 /// Finds an installation: `STRATA_SYCL_ROOT` alone when it is set, else the

@@ -28,9 +28,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            persistent_cache: true,
-        }
+        Options { persistent_cache: true }
     }
 }
 
@@ -43,9 +41,7 @@ pub struct Runtime {
 
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime")
-            .field("found", &self.found)
-            .finish()
+        f.debug_struct("Runtime").field("found", &self.found).finish()
     }
 }
 
@@ -72,10 +68,7 @@ impl Runtime {
     /// was found does not load.
     pub fn load(options: Options) -> Result<&'static Runtime, Error> {
         static LOADED: OnceLock<Result<Runtime, Error>> = OnceLock::new();
-        LOADED
-            .get_or_init(|| Runtime::open(options))
-            .as_ref()
-            .map_err(Clone::clone)
+        LOADED.get_or_init(|| Runtime::open(options)).as_ref().map_err(Clone::clone)
     }
 
     /// The installation that was loaded.
@@ -128,13 +121,10 @@ impl Runtime {
         let address = |name: &std::ffi::CStr| {
             // SAFETY: the symbol is only looked up here; `Api::load` casts it.
             let symbol = unsafe { bridge.get::<*mut core::ffi::c_void>(name.to_bytes_with_nul()) };
-            symbol
-                .ok()
-                .and_then(|s| NonNull::new(s.into_raw()))
-                .ok_or_else(|| Error::Load {
-                    path: "the SYCL bridge".into(),
-                    reason: format!("it lacks {}", name.to_string_lossy()),
-                })
+            symbol.ok().and_then(|s| NonNull::new(s.into_raw())).ok_or_else(|| Error::Load {
+                path: "the SYCL bridge".into(),
+                reason: format!("it lacks {}", name.to_string_lossy()),
+            })
         };
         // SAFETY: the bridge defines these functions with the header's types.
         let api = unsafe { sys::Api::load(address) }?;
@@ -168,20 +158,15 @@ fn open_library(path: &Path, shown: &Path) -> Result<Library, Error> {
     // SAFETY: the initialisers of libsycl and of the bridge are meant to run;
     // the paths are an installation's own library and an unnamed file that
     // only this process can write.
-    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| Error::Load {
-        path: shown.to_path_buf(),
-        reason: e.to_string(),
-    })
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|e| Error::Load { path: shown.to_path_buf(), reason: e.to_string() })
 }
 
 /// Opens the bridge from an unnamed file in memory: no path to choose, to
 /// clean up, or for anyone else to write to.
 fn open_bridge() -> Result<Library, Error> {
     let shown = PathBuf::from("the SYCL bridge");
-    let failed = |reason: String| Error::Load {
-        path: shown.clone(),
-        reason,
-    };
+    let failed = |reason: String| Error::Load { path: shown.clone(), reason };
     let fd = rustix::fs::memfd_create("strata-sycl-bridge", rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(|e| failed(e.to_string()))?;
     let mut file = std::fs::File::from(fd);

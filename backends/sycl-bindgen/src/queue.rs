@@ -5,6 +5,7 @@ use crate::error::{Error, check};
 use crate::event::Event;
 use crate::load::Runtime;
 use crate::sys;
+use core::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -50,11 +51,7 @@ impl Queue {
         let doing = format!("opening device {index}");
         check(&runtime.api, code, &doing)?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::invalid(&doing, "no queue".into()))?;
-        Ok(Queue(Arc::new(Inner {
-            runtime,
-            raw,
-            device: index,
-        })))
+        Ok(Queue(Arc::new(Inner { runtime, raw, device: index })))
     }
 
     /// The index of its device.
@@ -96,6 +93,39 @@ impl Queue {
     /// What the runtime reports.
     pub fn record(&self) -> Result<Event, Error> {
         Event::record(self)
+    }
+
+    /// Copies `bytes` bytes between any two of host and device memory, after
+    /// what was submitted before; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and stay so until the queue has been waited for.
+    pub unsafe fn copy(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        // SAFETY: the queue is live; the ranges are the caller's promise.
+        let code = unsafe { (self.api().copy)(self.raw(), to, from, bytes) };
+        check(self.api(), code, "copying")
+    }
+
+    /// Sets `bytes` bytes to `value`, after what was submitted before; does not
+    /// wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    ///
+    /// # Safety
+    /// The range is valid, and stays so until the queue has been waited for.
+    pub unsafe fn fill(&self, to: *mut c_void, value: u8, bytes: u64) -> Result<(), Error> {
+        // SAFETY: the queue is live; the range is the caller's promise.
+        let code = unsafe { (self.api().fill)(self.raw(), to, value, bytes) };
+        check(self.api(), code, "filling")
     }
 
     pub(crate) fn api(&self) -> &'static sys::Api {

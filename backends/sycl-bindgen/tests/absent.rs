@@ -29,11 +29,7 @@ fn a_missing_runtime_is_an_error_that_names_every_place() {
         text
     };
     let text = run(Some("/nonexistent"));
-    for part in [
-        "STRATA_SYCL_ROOT: /nonexistent",
-        "libsycl.so",
-        "pip install",
-    ] {
+    for part in ["STRATA_SYCL_ROOT: /nonexistent", "libsycl.so", "pip install"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
     // A named folder stands alone.
@@ -44,12 +40,7 @@ fn a_missing_runtime_is_an_error_that_names_every_place() {
         return;
     }
     let text = run(None);
-    for part in [
-        "STRATA_SYCL_ROOT is not set",
-        "ONEAPI_ROOT",
-        "/opt/intel",
-        "python3",
-    ] {
+    for part in ["STRATA_SYCL_ROOT is not set", "ONEAPI_ROOT", "/opt/intel", "python3"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
 }

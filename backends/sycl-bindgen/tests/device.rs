@@ -52,10 +52,7 @@ fn queue() -> Option<Queue> {
     devices.retain(|d| d.aspects.source);
     devices.sort_by_key(|d| d.kind != Kind::Cpu);
     let Some(device) = devices.first() else {
-        assert!(
-            !required,
-            "STRATA_REQUIRE_SYCL is set: no device takes source"
-        );
+        assert!(!required, "STRATA_REQUIRE_SYCL is set: no device takes source");
         println!("skipped: no SYCL device takes kernels from source");
         return None;
     };
@@ -85,10 +82,7 @@ fn lists_and_describes_devices() {
     println!("{e}");
     assert_eq!(e.code(), Some(Code::NoDevice));
     assert!(e.to_string().contains("1000"), "{e}");
-    assert_eq!(
-        runtime.device(1000).unwrap_err().code(),
-        Some(Code::NoDevice)
-    );
+    assert_eq!(runtime.device(1000).unwrap_err().code(), Some(Code::NoDevice));
     queue.wait().unwrap();
 }
 
@@ -97,23 +91,14 @@ fn runs_a_kernel_with_values_pointers_and_local_memory() {
     let Some(queue) = queue() else { return };
     let bundle = bundle(&queue);
     let reverse = bundle.kernel("reverse").unwrap();
-    println!(
-        "limits {:?}, log {:?}",
-        reverse.limits().unwrap(),
-        bundle.log()
-    );
+    println!("limits {:?}, log {:?}", reverse.limits().unwrap(), bundle.log());
 
     let mut from = queue.alloc(80 * 4).unwrap();
     let mut to = queue.alloc(96 * 4).unwrap();
     from.upload(0, &floats((0..80).map(|i| i as f32))).unwrap();
     to.fill(0, 0xff, 96 * 4).unwrap();
     let span = [8i32, 60];
-    let args = [
-        Arg::buffer(&to),
-        Arg::buffer(&from),
-        Arg::value(&span),
-        Arg::local(16 * 4),
-    ];
+    let args = [Arg::buffer(&to), Arg::buffer(&from), Arg::value(&span), Arg::local(16 * 4)];
     let before = queue.record().unwrap();
     // SAFETY: `span` has the layout of the kernel's, 60 floats lie past 8 in
     // `from`, and `to` holds more than 60.
@@ -122,25 +107,15 @@ fn runs_a_kernel_with_values_pointers_and_local_memory() {
     let mut got = vec![0u8; 96 * 4];
     to.download(0, &mut got).unwrap();
     println!("took {:?}", before.elapsed(&after).unwrap());
-    assert_eq!(
-        after.elapsed(&before).unwrap_err().code(),
-        Some(Code::Invalid)
-    );
+    assert_eq!(after.elapsed(&before).unwrap_err().code(), Some(Code::Invalid));
 
     // The last work-group holds 12 values, and zeros after them.
     let want = (0..60).map(|i| {
         let source = i / 16 * 16 + 15 - i % 16;
-        if source < 60 {
-            3.0 * (source + 8) as f32
-        } else {
-            0.0
-        }
+        if source < 60 { 3.0 * (source + 8) as f32 } else { 0.0 }
     });
     assert_eq!(got[..60 * 4], floats(want));
-    assert!(
-        got[60 * 4..].iter().all(|b| *b == 0xff),
-        "wrote past the end"
-    );
+    assert!(got[60 * 4..].iter().all(|b| *b == 0xff), "wrote past the end");
 }
 
 #[test]
@@ -191,22 +166,16 @@ fn runs_in_three_dimensions_and_refuses_ranges_that_do_not_divide() {
 fn says_why_a_kernel_does_not_build() {
     let Some(queue) = queue() else { return };
     let broken = "#include <sycl/sycl.hpp>\nint f() { return missing_name; }\n";
-    let e = Bundle::build(&queue, broken, &[], &[])
-        .err()
-        .expect("it cannot build");
+    let e = Bundle::build(&queue, broken, &[], &[]).err().expect("it cannot build");
     println!("{e}");
     assert_eq!(e.code(), Some(Code::Build));
     assert!(e.to_string().contains("missing_name"), "{e}");
 
-    let e = Bundle::build(&queue, SOURCE, &[], &[])
-        .err()
-        .expect("a header is missing");
+    let e = Bundle::build(&queue, SOURCE, &[], &[]).err().expect("a header is missing");
     assert_eq!(e.code(), Some(Code::Build));
     assert!(e.to_string().contains("scale.hpp"), "{e}");
 
-    let e = Bundle::build(&queue, "\0", &[], &[])
-        .err()
-        .expect("not a C string");
+    let e = Bundle::build(&queue, "\0", &[], &[]).err().expect("not a C string");
     assert_eq!(e.code(), Some(Code::Invalid));
 
     let e = bundle(&queue).kernel("nobody").unwrap_err();
@@ -275,9 +244,5 @@ fn nothing_leaks_over_a_thousand_repetitions() {
     (0..1000).for_each(&mut round);
     let after = resident();
     println!("resident after 100 rounds: {before} KiB, after 1,100: {after} KiB");
-    assert!(
-        after < before + 16 * 1024,
-        "1,000 rounds of 1 MiB left {} KiB behind",
-        after - before
-    );
+    assert!(after < before + 16 * 1024, "1,000 rounds of 1 MiB left {} KiB behind", after - before);
 }

@@ -25,10 +25,7 @@ fn reads_what_it_documents() {
         assert!(rust.contains(part), "{part} is not in:\n{rust}");
     }
     let checks = generate::layout_checks(&parsed).unwrap();
-    assert!(
-        checks.contains("offsetof(strata_sycl_s, b) == 8"),
-        "{checks}"
-    );
+    assert!(checks.contains("offsetof(strata_sycl_s, b) == 8"), "{checks}");
 }
 
 #[test]
@@ -46,25 +43,17 @@ fn refuses_everything_else() {
         ("#pragma once\n", "not understood"),
         ("#include \"other.h\"\n", "not understood"),
         ("/* open", "does not end"),
-        (
-            "/* U. */ typedef union u { /* A. */ int32_t a; } u;",
-            "`struct`",
-        ),
+        ("/* U. */ typedef union u { /* A. */ int32_t a; } u;", "`struct`"),
         ("/* E. */ enum e { a };", "`(`"),
     ];
     for (text, wanted) in cases {
-        let e = header::parse(text)
-            .err()
-            .unwrap_or_else(|| panic!("accepted: {text}"));
+        let e = header::parse(text).err().unwrap_or_else(|| panic!("accepted: {text}"));
         assert!(e.contains(wanted), "{text}: {e}");
     }
     let unknown = "/* F. */ long strata_sycl_f(void);";
     let cases = [
         (unknown.to_string(), "type `long`"),
-        (
-            "/* F. */ int32_t other_f(void);".into(),
-            "does not start with",
-        ),
+        ("/* F. */ int32_t other_f(void);".into(), "does not start with"),
         (
             format!("/* S. */ typedef struct s {{ /* A. */ uint8_t a[N]; }} s;\n{function}"),
             "array length",

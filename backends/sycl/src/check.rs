@@ -1,0 +1,206 @@
+//! The check of a device's arithmetic, before it is used.
+
+use strata_core::backend::DeviceInfo;
+use strata_core::numerics::{exp, f16_bits, f16_to_f32, silu};
+use strata_core::{Error, Result};
+use strata_kernels_sycl::{Dot, Form, Unit};
+use sycl_bindgen::{Arg, Queue, Range};
+
+use crate::error::{device, unavailable};
+use crate::kernels::{Built, build};
+
+/// Values probed; a multiple of every vector.
+const VALUES: usize = 512;
+
+/// One probe: what docs/numerics.md rules, and what it must give.
+struct Probe {
+    rule: &'static str,
+    want: fn(f32, f32) -> u32,
+}
+
+/// In the order of `check.cpp`; the first [`VECTOR_PROBES`] have a vector form.
+const PROBES: [Probe; 11] = [
+    Probe { rule: "a + b rounds to nearest even, subnormals kept", want: |a, b| (a + b).to_bits() },
+    Probe { rule: "a * b rounds to nearest even, subnormals kept", want: |a, b| (a * b).to_bits() },
+    Probe { rule: "a / b is correctly rounded", want: |a, b| (a / b).to_bits() },
+    Probe { rule: "127 / a is correctly rounded", want: |a, _| (127.0 / a).to_bits() },
+    Probe { rule: "1 / a is correctly rounded", want: |a, _| (1.0 / a).to_bits() },
+    Probe { rule: "fma(a, b, a) rounds once", want: |a, b| a.mul_add(b, a).to_bits() },
+    Probe { rule: "a * b + a is not contracted", want: |a, b| (a * b + a).to_bits() },
+    Probe { rule: "exp, as it is written out", want: |a, _| exp(a).to_bits() },
+    Probe { rule: "a / (1 + exp(-a))", want: |a, _| silu(a).to_bits() },
+    Probe { rule: "f32 to f16 rounds to nearest even", want: |a, _| f16_bits(a).into() },
+    Probe {
+        rule: "f16 to f32 is exact",
+        want: |a, _| f16_to_f32((a.to_bits() >> 16) as u16).to_bits(),
+    },
+];
+const VECTOR_PROBES: usize = 9;
+
+/// Values of every kind: ends of the range, subnormals, halves, and a
+/// reproducible mix of all exponents.
+fn values(seed: u32) -> Vec<f32> {
+    let special = [
+        0, 1, 2, 0x7fffff, 0x800000, 0x3f800000, 0x3f7fffff, 0x42fe0000, 0x7f7fffff, 0x7f800000,
+        0x7fc00000, 0x33800000, 0x38800000, 0x387fc000, 0x477fefff, 0x477ff000, 0x4b000000,
+        0x42b17217, 0x42b17218, 0x42cff1b5, 0x42cff1b6, 0x3eaaaaab, 0x40490fdb, 0x00400000,
+    ];
+    let mut out: Vec<u32> = special.into_iter().flat_map(|b| [b, b | 1 << 31]).collect();
+    let mut state = seed;
+    while out.len() < VALUES {
+        // A linear congruential generator: its upper bits are mixed well enough.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let bits = state ^ state >> 15;
+        // A third with everyday exponents, a third near the smallest, a third anything.
+        out.push(match out.len() % 3 {
+            0 => bits & 0x83ff_ffff | 0x3c00_0000,
+            1 => bits & 0x81ff_ffff,
+            _ => bits,
+        });
+    }
+    out.into_iter().map(f32::from_bits).collect()
+}
+
+/// Refuses a device whose arithmetic is not that of docs/numerics.md. Falls
+/// back to products in C++ where its compiler does not take the instruction.
+pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<()> {
+    let built = build_or_fall_back(info, queue, form)?;
+    let (a, mut b) = (values(1), values(2));
+    // Every special value meets others than itself.
+    b.rotate_left(7);
+    let got = run(&built, queue, &a, &b, "probe_scalars", PROBES.len())
+        .map_err(|e| device(&info.id, "checking the arithmetic", e))?;
+    compare(info, &PROBES, "", &a, &b, &got)?;
+    if form.lanes > 1 {
+        let got = run(&built, queue, &a, &b, "probe_vectors", VECTOR_PROBES)
+            .map_err(|e| device(&info.id, "checking the arithmetic", e))?;
+        compare(info, &PROBES[..VECTOR_PROBES], " in vectors", &a, &b, &got)?;
+    }
+    Ok(())
+}
+
+fn build_or_fall_back(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<Built> {
+    match build(info, queue, Unit::Check, form) {
+        Err(e) if form.dot != Dot::Plain => {
+            tracing::warn!("{}: byte products are left to the compiler: {e}", info.id);
+            form.dot = Dot::Plain;
+            build(info, queue, Unit::Check, form)
+        }
+        result => result,
+    }
+}
+
+fn run(
+    built: &Built,
+    queue: &Queue,
+    a: &[f32],
+    b: &[f32],
+    kernel: &'static str,
+    probes: usize,
+) -> std::result::Result<Vec<u32>, sycl_bindgen::Error> {
+    let mut inputs = [queue.alloc(4 * VALUES as u64)?, queue.alloc(4 * VALUES as u64)?];
+    inputs[0].upload(0, bytemuck::cast_slice(a))?;
+    inputs[1].upload(0, bytemuck::cast_slice(b))?;
+    let out = queue.alloc((4 * VALUES * probes) as u64)?;
+    let n = VALUES as u32;
+    let args =
+        [Arg::buffer(&inputs[0]), Arg::buffer(&inputs[1]), Arg::buffer(&out), Arg::value(&n)];
+    // SAFETY: the kernel's arguments; inputs hold n values and the output n for each probe.
+    unsafe { built.raw_kernel(kernel)?.launch(queue, &args, Range::linear(8, 1))? };
+    let mut got = vec![0u32; VALUES * probes];
+    out.download(0, bytemuck::cast_slice_mut(&mut got))?;
+    Ok(got)
+}
+
+/// Any NaN stands for any other: which one is stored is the kernels' own work.
+fn same(got: u32, want: u32) -> bool {
+    let nan = |bits: u32| f32::from_bits(bits).is_nan();
+    got == want || nan(got) && nan(want)
+}
+
+fn compare(
+    info: &DeviceInfo,
+    probes: &[Probe],
+    form: &str,
+    a: &[f32],
+    b: &[f32],
+    got: &[u32],
+) -> Result<()> {
+    for (probe, got) in probes.iter().zip(got.chunks_exact(VALUES)) {
+        let wrong = (0..VALUES).filter(|&i| !same(got[i], (probe.want)(a[i], b[i])));
+        let wrong: Vec<usize> = wrong.collect();
+        if let Some(&i) = wrong.first() {
+            return Err(refusal(info, probe, form, (a[i], b[i]), got[i], wrong.len()));
+        }
+    }
+    Ok(())
+}
+
+fn refusal(
+    info: &DeviceInfo,
+    probe: &Probe,
+    form: &str,
+    (a, b): (f32, f32),
+    got: u32,
+    wrong: usize,
+) -> Error {
+    unavailable(format!(
+        "{} ({}) breaks a rule of docs/numerics.md{form}: {}; for a = {a:e}, b = {b:e} it gives \
+         {got:#010x}, not {:#010x} ({wrong} of {VALUES} values differ)",
+        info.id,
+        info.name,
+        probe.rule,
+        (probe.want)(a, b),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strata_core::backend::{BackendKind, DeviceId};
+
+    fn info() -> DeviceInfo {
+        DeviceInfo {
+            id: DeviceId { kind: BackendKind::Sycl, index: 0 },
+            name: "a device".into(),
+            arch: String::new(),
+            driver: String::new(),
+            units: 1,
+            wave: 16,
+        }
+    }
+
+    fn right() -> (Vec<f32>, Vec<f32>, Vec<u32>) {
+        let (a, b) = (values(1), values(2));
+        let got =
+            PROBES.iter().flat_map(|p| a.iter().zip(&b).map(|(&a, &b)| (p.want)(a, b))).collect();
+        (a, b, got)
+    }
+
+    #[test]
+    fn one_wrong_bit_names_its_rule() {
+        let (a, b, mut got) = right();
+        compare(&info(), &PROBES, "", &a, &b, &got).unwrap();
+        for (p, probe) in PROBES.iter().enumerate() {
+            let i = p * VALUES + 300;
+            got[i] ^= 1;
+            let error = compare(&info(), &PROBES, "", &a, &b, &got).unwrap_err().to_string();
+            assert!(error.contains(probe.rule) && error.contains("sycl:0"), "{error}");
+            got[i] ^= 1;
+        }
+    }
+
+    #[test]
+    fn flushing_subnormals_and_sloppy_division_are_seen() {
+        let (a, b, right) = right();
+        let flush = |bits: &u32| if bits & 0x7f80_0000 == 0 { bits & 1 << 31 } else { *bits };
+        let flushed: Vec<u32> = right.iter().map(flush).collect();
+        assert!(compare(&info(), &PROBES, "", &a, &b, &flushed).is_err());
+        let mut sloppy = right;
+        for i in 0..VALUES {
+            sloppy[2 * VALUES + i] = (a[i] * (1.0 / b[i])).to_bits();
+        }
+        let error = compare(&info(), &PROBES, "", &a, &b, &sloppy).unwrap_err().to_string();
+        assert!(error.contains("a / b"), "{error}");
+    }
+}

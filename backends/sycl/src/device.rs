@@ -1,0 +1,207 @@
+//! Opening a device, its streams, and the memory half of the backend.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use strata_core::backend::{Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut};
+use strata_core::{Error, Result};
+use strata_kernels_sycl::Form;
+use sycl_bindgen::{Device, Event, Queue, Runtime};
+
+use crate::error::device;
+use crate::kernels::Kernels;
+use crate::memory::{Pool, SyclMemory, pointer, pointer_mut};
+use crate::{check, form, list};
+
+/// One stream on one SYCL device.
+pub struct SyclBackend {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stream: Arc<Stream>,
+    /// Memory for the parts of an operation; the stream's order makes reuse safe.
+    pub(crate) scratch: RefCell<HashMap<&'static str, SyclMemory>>,
+}
+
+/// What all handles on a device have in common.
+pub(crate) struct Shared {
+    pub(crate) info: DeviceInfo,
+    pub(crate) runtime: &'static Runtime,
+    pub(crate) device: Device,
+    pub(crate) form: Form,
+    /// What memory is allocated with.
+    pub(crate) base: Queue,
+    pub(crate) pool: Pool,
+    pub(crate) kernels: Kernels,
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+/// One ordered queue.
+pub(crate) struct Stream {
+    pub(crate) queue: Queue,
+}
+
+/// Devices that are open: two handles with one id share memory.
+static OPEN: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
+
+impl SyclBackend {
+    /// Opens device `index` of [`devices`](crate::devices) and checks its arithmetic.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without a runtime or for a device that breaks
+    /// `docs/numerics.md`, naming the rule; [`Error::Invalid`] past the last device.
+    pub fn open(index: u32) -> Result<Self> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, shared)| shared.strong_count() > 0);
+        let known = open.iter().find(|(i, _)| *i == index).and_then(|(_, s)| s.upgrade());
+        if let Some(shared) = known {
+            return Self::on(shared);
+        }
+        let runtime = list::load()?;
+        let found = list::by_index(runtime, index)?;
+        let info = list::describe(index, &found)?;
+        let base = Queue::open(runtime, found.index)
+            .map_err(|e| device(&info.id, "opening the device", e))?;
+        let mut form = form::pick(&found)?;
+        let kernels = Kernels::default();
+        check::check(&info, &base, &mut form)?;
+        let shared = Arc::new(Shared {
+            info: DeviceInfo { arch: form::name(&found, &form), ..info },
+            runtime,
+            device: found,
+            form,
+            base,
+            pool: Pool::default(),
+            kernels,
+            streams: Mutex::default(),
+        });
+        open.push((index, Arc::downgrade(&shared)));
+        Self::on(shared)
+    }
+
+    fn on(shared: Arc<Shared>) -> Result<Self> {
+        let queue = Queue::open(shared.runtime, shared.device.index)
+            .map_err(|e| device(&shared.info.id, "opening a stream", e))?;
+        let stream = Arc::new(Stream { queue });
+        let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|s| s.strong_count() > 0);
+        streams.push(Arc::downgrade(&stream));
+        drop(streams);
+        Ok(Self { shared, stream, scratch: RefCell::default() })
+    }
+
+    pub(crate) fn error(&self, call: &'static str, e: sycl_bindgen::Error) -> Error {
+        device(&self.shared.info.id, call, e)
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.stream.queue
+    }
+}
+
+impl Shared {
+    fn live(&self) -> Vec<Arc<Stream>> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Streams that may run something.
+    pub(crate) fn streams(&self) -> usize {
+        self.live().len()
+    }
+
+    /// Waits for all streams. What failed on one is for its own
+    /// `synchronize` to report: an event's wait leaves it there.
+    pub(crate) fn settle(&self) {
+        for stream in self.live() {
+            let _ = stream.queue.record().and_then(|event| event.wait());
+        }
+    }
+}
+
+/// A point of a stream.
+struct SyclMark(Event);
+
+impl Mark for SyclMark {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Uploads that are larger wait in between, so that no runtime stages all of it.
+const UPLOAD_CHUNK: usize = 256 << 20;
+
+impl Backend for SyclBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        self.shared.memory()
+    }
+
+    fn fork(&self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
+    }
+
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.shared.alloc(bytes)?))
+    }
+
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+        let memory = self.shared.alloc(host.len())?;
+        self.copy_in(memory.as_ptr(), host.as_slice())?;
+        Ok(Box::new(memory))
+    }
+
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+        self.copy_in(pointer_mut(&dst), src)
+    }
+
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+        // SAFETY: core has checked that the region lies inside its buffer and is as long as
+        // `dst`; the wait below ends the copy before either can go.
+        unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(src), dst.len() as u64) }
+            .map_err(|e| self.error("download", e))?;
+        self.synchronize()
+    }
+
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+        // SAFETY: core has checked the region, and its memory outlives what is submitted.
+        unsafe { self.queue().fill(pointer_mut(&dst), byte, dst.bytes() as u64) }
+            .map_err(|e| self.error("fill", e))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>> {
+        let event = self.queue().record().map_err(|e| self.error("mark", e))?;
+        Ok(Box::new(SyclMark(event)))
+    }
+
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        let marks = (from.as_any().downcast_ref(), to.as_any().downcast_ref());
+        let (Some(SyclMark(from)), Some(SyclMark(to))) = marks else {
+            return Err(Error::invalid("elapsed", "a mark of another backend", "marks of sycl"));
+        };
+        from.elapsed(to).map_err(|e| self.error("elapsed", e))
+    }
+}
+
+impl SyclBackend {
+    fn copy_in(&self, to: *mut core::ffi::c_void, src: &[u8]) -> Result<()> {
+        let mut to = to;
+        for chunk in src.chunks(UPLOAD_CHUNK) {
+            // SAFETY: `to` has room for all of `src`, as core or the allocation above has made
+            // sure; the wait ends the copy before `src` can change.
+            unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }
+                .map_err(|e| self.error("upload", e))?;
+            self.synchronize()?;
+            to = to.wrapping_byte_add(chunk.len());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! The form of the kernels on a device.
+
+use strata_core::{Error, Result};
+use strata_kernels_sycl::{Dot, Form};
+use sycl_bindgen::{Device, Kind};
+
+/// Work-items of a work-group of the product on a GPU, where the device allows.
+const WORK_GROUP: u32 = 64;
+
+/// Picks the form by what the device is, and by the variables that tests set.
+pub(crate) fn pick(device: &Device) -> Result<Form> {
+    let forced = match std::env::var("STRATA_SYCL_SUB_GROUP") {
+        Ok(text) => Some(parse(device, &text)?),
+        Err(_) => None,
+    };
+    match (forced, device.kind) {
+        (Some(size), _) => Ok(Form::gpu(size, work_group(device, size))),
+        (None, Kind::Cpu) => {
+            let plain = std::env::var("STRATA_SYCL_DOT").is_ok_and(|v| v == "plain");
+            Ok(cpu(plain))
+        }
+        (None, _) => {
+            let size = sub_group(&device.sub_group_sizes);
+            Ok(Form::gpu(size, work_group(device, size)))
+        }
+    }
+}
+
+fn parse(device: &Device, text: &str) -> Result<u32> {
+    let sizes = &device.sub_group_sizes;
+    text.parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
+        Error::invalid(
+            "STRATA_SYCL_SUB_GROUP",
+            text,
+            format!("one of {sizes:?}, the device's sizes"),
+        )
+    })
+}
+
+/// 16 where there is a choice: the native width of Intel GPUs that have more
+/// than one, and half the registers of 32 per work-item are not missed.
+fn sub_group(sizes: &[u32]) -> u32 {
+    let wanted = [16, 32, 8];
+    let found = wanted.into_iter().find(|size| sizes.contains(size));
+    found.or_else(|| sizes.last().copied()).unwrap_or(16)
+}
+
+fn work_group(device: &Device, sub_group: u32) -> u32 {
+    let most = u32::try_from(device.max_work_group).unwrap_or(u32::MAX);
+    (WORK_GROUP.min(most) / sub_group).max(1) * sub_group
+}
+
+/// A CPU device is this machine's CPU: what its registers can do is asked here.
+fn cpu(plain: bool) -> Form {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        if wide && is_x86_feature_detected!("avx512vnni") && !plain {
+            return Form::cpu(16, Dot::Avx512Vnni);
+        }
+        if !wide && is_x86_feature_detected!("avxvnni") && !plain {
+            return Form::cpu(8, Dot::AvxVnni);
+        }
+        if wide {
+            return Form::cpu(16, Dot::Plain);
+        }
+    }
+    let _ = plain;
+    Form::cpu(8, Dot::Plain)
+}
+
+/// What `DeviceInfo::arch` says.
+pub(crate) fn name(device: &Device, form: &Form) -> String {
+    let kind = match device.kind {
+        Kind::Gpu => "gpu",
+        Kind::Cpu => "cpu",
+        Kind::Other => "other",
+    };
+    let dot = match form.dot {
+        Dot::Plain => "",
+        Dot::Avx512Vnni => ", avx512-vnni",
+        Dot::AvxVnni => ", avx-vnni",
+    };
+    match form.lanes {
+        1 => format!("{kind}, sub-groups of {}", form.sub_group),
+        lanes => format!("{kind}, vectors of {lanes}{dot}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_groups_come_from_the_device() {
+        assert_eq!(sub_group(&[8, 16, 32]), 16);
+        assert_eq!(sub_group(&[8, 32]), 32);
+        assert_eq!(sub_group(&[4, 8]), 8);
+        assert_eq!(sub_group(&[4]), 4);
+        assert_eq!(sub_group(&[64]), 64);
+    }
+}

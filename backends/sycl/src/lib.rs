@@ -1,0 +1,33 @@
+//! The SYCL backend of Strata: Intel GPUs, and any OpenCL CPU.
+//!
+//! Kernels are compiled by the DPC++ runtime for the device that is there, a
+//! weight type on its first use; the runtime keeps them on disk for the next
+//! run. Nothing is linked: without a SYCL runtime every call returns
+//! [`Error::Unavailable`](strata_core::Error::Unavailable), which says where
+//! one was looked for.
+//!
+//! Devices are numbered GPUs first, CPUs last. Opening one checks its
+//! arithmetic on a few hundred values and refuses a device that breaks
+//! `docs/numerics.md`.
+//!
+//! Two variables choose another form of the kernels, for tests:
+//! `STRATA_SYCL_SUB_GROUP=8|16|32` runs a CPU device as a GPU of that sub-group
+//! size, `STRATA_SYCL_DOT=plain` leaves byte products to the compiler.
+#![warn(missing_docs)]
+
+mod check;
+mod device;
+mod error;
+mod form;
+mod kernels;
+mod launch;
+mod list;
+mod map;
+mod memory;
+mod mmq;
+mod moe;
+mod quantize;
+mod scatter;
+
+pub use device::SyclBackend;
+pub use list::{best, devices, runtime};

@@ -1,0 +1,69 @@
+//! q8_1 of rows, in place or gathered.
+
+use strata_core::Result;
+use strata_core::backend::Quantize;
+use strata_core::backend::ops::{QuantizeRows, ReportTo};
+use strata_kernels_sycl::Unit;
+use sycl_bindgen::Arg;
+
+use crate::SyclBackend;
+use crate::launch::{read, read_or_null, write};
+
+/// What a kernel of `layer.cpp` is told; the source has the same struct.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Step {
+    pub(crate) stride: u64,
+    pub(crate) out_stride: u64,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
+    pub(crate) k_blocks: u32,
+    pub(crate) tokens: u32,
+    pub(crate) k: u32,
+    pub(crate) layout: u32,
+    pub(crate) interleaved: u32,
+    pub(crate) value_kind: u32,
+    pub(crate) header_kind: u32,
+}
+
+impl Step {
+    /// With the kinds of a report, and its word or null.
+    pub(crate) fn reporting(self, to: Option<&mut ReportTo<'_>>) -> (Self, Arg<'static>) {
+        match to {
+            None => (self, Arg::pointer(std::ptr::null())),
+            Some(to) => {
+                let kinds =
+                    Self { value_kind: to.value_kind(), header_kind: to.header_kind(), ..self };
+                (kinds, write(to.word()))
+            }
+        }
+    }
+}
+
+/// Sizes that core has checked to be below 2^31.
+pub(crate) fn size(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl Quantize for SyclBackend {
+    fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
+        let built = self.unit(Unit::Layer)?;
+        let (x, src, tokens) = (op.x(), op.src(), op.tokens());
+        let out = op.out();
+        let step = Step {
+            stride: x.stride() as u64,
+            rows: size(out.rows()),
+            cols: size(out.cols()),
+            k_blocks: size(out.k_blocks()),
+            layout: out.layout() as u32,
+            ..Step::default()
+        };
+        let total = out.rows() as u64 * out.k_blocks() as u64;
+        let to = write(out.data());
+        let (step, word) = step.reporting(op.report_to());
+        let args =
+            [read(x.data()), read_or_null(src), read_or_null(tokens), to, word, Arg::value(&step)];
+        // SAFETY: the arguments of `quantize`, whose shapes core has checked.
+        unsafe { self.share(&built, "quantize", &args, total) }
+    }
+}

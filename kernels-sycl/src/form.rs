@@ -1,0 +1,74 @@
+//! How kernels are compiled for a device.
+
+/// How the product multiplies bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dot {
+    /// In C++; the device's compiler picks instructions.
+    Plain = 0,
+    /// `vpdpbusd` on 512-bit registers, of the CPU that the device is.
+    Avx512Vnni = 1,
+    /// `vpdpbusd` on 256-bit registers.
+    AvxVnni = 2,
+}
+
+/// The shape of a device's kernels.
+///
+/// A work-item holds `lanes` values in a vector. On a GPU that is 1, and its
+/// neighbours in the sub-group hold the others; on a CPU device a work-item is
+/// a thread and its vector a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Form {
+    /// Values of a vector: 1, 8 or 16.
+    pub lanes: u32,
+    /// Sub-group size; only where `lanes` is 1.
+    pub sub_group: u32,
+    /// Work-items of a work-group of the product; 1 where `lanes` is more.
+    pub work_group: u32,
+    /// Vectors of weight rows that a work-item of the product holds.
+    pub vectors: u32,
+    /// Activation rows of a work-group of the product.
+    pub tile_tokens: u32,
+    /// Activation rows multiplied at once, a divisor of `tile_tokens`.
+    pub step: u32,
+    /// How bytes are multiplied.
+    pub dot: Dot,
+}
+
+impl Form {
+    /// For a CPU device whose registers hold `lanes` floats.
+    pub const fn cpu(lanes: u32, dot: Dot) -> Self {
+        Self { lanes, sub_group: 1, work_group: 1, vectors: 1, tile_tokens: 64, step: 8, dot }
+    }
+
+    /// For a GPU, or any device with this sub-group size: `work_group` is a
+    /// multiple of it.
+    pub const fn gpu(sub_group: u32, work_group: u32) -> Self {
+        Self {
+            lanes: 1,
+            sub_group,
+            work_group,
+            vectors: 1,
+            tile_tokens: 16,
+            step: 8,
+            dot: Dot::Plain,
+        }
+    }
+
+    /// Weight rows of a work-group of the product.
+    pub const fn tile_rows(&self) -> u32 {
+        self.lanes * self.work_group * self.vectors
+    }
+
+    /// Macros of the source.
+    pub fn defines(&self) -> [String; 7] {
+        [
+            format!("-DLANES={}", self.lanes),
+            format!("-DSUB_GROUP={}", self.sub_group),
+            format!("-DWORK_GROUP={}", self.work_group),
+            format!("-DVECTORS={}", self.vectors),
+            format!("-DTILE_TOKENS={}", self.tile_tokens),
+            format!("-DSTEP={}", self.step),
+            format!("-DDOT={}", self.dot as u32),
+        ]
+    }
+}

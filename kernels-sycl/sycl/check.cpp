@@ -1,0 +1,34 @@
+// Probes of a device's arithmetic: the host knows what each must give.
+#include "base.hpp"
+
+#define PROBES 11
+
+// out[p * n + i] is probe p of a[i] and b[i], as bits. `lanes` repeats the
+// probes in vectors, which other instructions serve; n is a multiple of LANES.
+template <typename F, typename S> inline void probe(const float *a, const float *b, u32 *out, u32 n, u32 i, S put) {
+  const F x = load<F>(a + i), y = load<F>(b + i);
+  put(out + 0 * n + i, x + y);
+  put(out + 1 * n + i, x * y);
+  put(out + 2 * n + i, x / y);
+  put(out + 3 * n + i, F(127.0f) / x);
+  put(out + 4 * n + i, F(1.0f) / x);
+  put(out + 5 * n + i, fma(x, y, x));
+  put(out + 6 * n + i, x * y + x); // two roundings
+  put(out + 7 * n + i, exp_f32(x));
+  put(out + 8 * n + i, silu(x));
+}
+
+KERNEL probe_scalars(const float *a, const float *b, u32 *out, u32 n) {
+  share work(n);
+  for (u64 i = work.first; i < work.end; ++i) {
+    probe<float>(a, b, out, n, i, [](u32 *to, float v) { *to = as_bits(v); });
+    out[9 * n + i] = to_half(a[i]);
+    out[10 * n + i] = as_bits(from_half(static_cast<u16>(as_bits(a[i]) >> 16)));
+  }
+}
+
+KERNEL probe_vectors(const float *a, const float *b, u32 *out, u32 n) {
+  share work(n / LANES);
+  for (u64 i = work.first; i < work.end; ++i)
+    probe<vfloat>(a, b, out, n, i * LANES, [](u32 *to, vfloat v) { store(to, v); });
+}
