@@ -7,6 +7,7 @@
 
 mod forward;
 mod layer;
+mod load;
 mod options;
 mod synthetic;
 mod timing;
@@ -14,6 +15,7 @@ mod workspace;
 
 pub use forward::Routing;
 pub use layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
 pub use synthetic::{Synthetic, normals};
 pub use timing::{Phase, PhaseTime, Timings};

@@ -1,0 +1,277 @@
+//! A layer of a GGUF model, on a device.
+//!
+//! Weights are handed to the backend as they stand in the mapped file: a CPU
+//! multiplies from there, a device with memory of its own copies once. Only
+//! routers, a few rows each, are decoded to f32.
+
+use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+use crate::backend::ops::GateUpOrder;
+use crate::backend::{Backend, BackendKind, HostBytes};
+use crate::format::dequantize;
+use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
+use crate::routing::RouterNorm;
+use crate::{Error, Result};
+
+/// Architectures that weigh the chosen experts by softmax over all experts,
+/// where their files do not carry `expert_weights_norm`; the others bring the
+/// chosen ones' weights to a sum of 1.
+const NOT_NORMALISED: [&str; 4] = ["deepseek", "jamba", "olmoe", "qwen2moe"];
+
+/// Architectures whose hidden values are not SwiGLU: files do not say it.
+const NOT_SWIGLU: [&str; 7] = ["gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss", "grok"];
+
+/// How far a layer is on its way to the device.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadProgress<'a> {
+    /// The tensor that was put there last.
+    pub tensor: &'a str,
+    /// Bytes there so far.
+    pub done: u64,
+    /// Bytes of all tensors.
+    pub total: u64,
+}
+
+/// Puts the experts of a block on a device, with their router and shared expert.
+///
+/// `progress` is called after each tensor.
+///
+/// # Errors
+/// [`Error::Gguf`] naming the tensor or key that is missing or does not fit;
+/// [`Error::Invalid`] for a gating function, a weight type or a tensor that the
+/// layer does not compute with; [`Error::OutOfMemory`] before anything is
+/// copied, where the device has not enough free memory for all of it.
+pub fn load_moe(
+    gguf: &Gguf,
+    block: usize,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> Result<MoeLayer> {
+    let meta = gguf.model_meta()?;
+    swiglu(&meta)?;
+    let moe = gguf.moe(block)?;
+    if !moe.others.is_empty() {
+        return Err(Error::invalid(
+            format!("block {block}"),
+            moe.others.join(", "),
+            "no tensors on experts or router but weights",
+        ));
+    }
+    let (norm, scale) = weighting(&meta)?;
+    let router = moe.router.as_ref().ok_or_else(|| {
+        Error::invalid(
+            format!("tensor {}", FfnRole::Router.name(block)),
+            "nothing",
+            "a router of [width, experts]",
+        )
+    })?;
+
+    let mut matrices = match &moe.gate_up {
+        gguf::GateUp::Separate { gate, up } => vec![gate, up],
+        gguf::GateUp::Merged(both) => vec![both],
+    };
+    matrices.push(&moe.down);
+    if let Some(shared) = &moe.shared {
+        matrices.extend([&shared.gate, &shared.up, &shared.down]);
+    }
+    let mut put = Put::new(gguf, backend, &matrices, progress)?;
+    let gate_up = match &moe.gate_up {
+        gguf::GateUp::Separate { gate, up } => {
+            GateUpWeights::Separate { gate: put.experts(gate)?, up: put.experts(up)? }
+        }
+        gguf::GateUp::Merged(both) => {
+            GateUpWeights::Merged { tensor: put.experts(both)?, order: GateUpOrder::Split }
+        }
+    };
+    let layer = MoeLayer::new(gate_up, put.experts(&moe.down)?, moe.used)?;
+    let weights = tensor_f32(gguf, &router.tensor)?;
+    let router = Router::new(backend, &weights, moe.experts, moe.width)?;
+    let layer = layer.with_router(router, norm, scale)?;
+
+    let Some(shared) = &moe.shared else {
+        return Ok(layer);
+    };
+    let gate_up =
+        GateUpWeights::Separate { gate: put.experts(&shared.gate)?, up: put.experts(&shared.up)? };
+    let gate = match &shared.router {
+        Some(router) => {
+            Some(Router::new(backend, &tensor_f32(gguf, &router.tensor)?, 1, moe.width)?)
+        }
+        None => None,
+    };
+    layer.with_shared(SharedExpert { gate_up, down: put.experts(&shared.down)?, gate })
+}
+
+/// Puts the dense FFN of a block on a device, seen as `experts` experts that
+/// every token goes through with weight 1: it has no router, and its routes are
+/// [`Routes::all`](crate::routing::Routes::all).
+///
+/// `progress` is called after each tensor.
+///
+/// # Errors
+/// As [`load_moe`], and [`Error::Gguf`] where the FFN cannot be cut into so many.
+pub fn load_dense(
+    gguf: &Gguf,
+    block: usize,
+    experts: usize,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> Result<MoeLayer> {
+    swiglu(&gguf.model_meta()?)?;
+    let dense = gguf.dense(block)?;
+    let split = dense.split(experts)?;
+    let mut put = Put::new(gguf, backend, &[&dense.gate, &dense.up, &dense.down], progress)?;
+    let gate_up = GateUpWeights::Separate {
+        gate: put.split(&dense.gate, split.gate, experts)?,
+        up: put.split(&dense.up, split.up, experts)?,
+    };
+    MoeLayer::new(gate_up, put.split(&dense.down, split.down, experts)?, experts)
+}
+
+/// A tensor of any float or quantized type as f32, in the file's order.
+///
+/// # Errors
+/// [`Error::Invalid`] for other types; [`Error::Gguf`] for another model's tensor.
+pub fn tensor_f32(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    let bytes = gguf.tensor_bytes(tensor)?;
+    let halves = |to_f32: fn(u16) -> f32| {
+        let (halves, _) = bytes.as_chunks::<2>();
+        halves.iter().map(|&b| to_f32(u16::from_le_bytes(b))).collect()
+    };
+    match tensor.tensor_type() {
+        TensorType::F32 => {
+            let (words, _) = bytes.as_chunks::<4>();
+            Ok(words.iter().map(|&b| f32::from_le_bytes(b)).collect())
+        }
+        TensorType::F16 => Ok(halves(crate::numerics::f16_to_f32)),
+        TensorType::BF16 => Ok(halves(|bits| f32::from_bits(u32::from(bits) << 16))),
+        TensorType::Weight(ty) => {
+            let mut values = vec![0.0; bytes.len() / ty.block_bytes() * ty.block_values()];
+            dequantize(ty, bytes, &mut values)?;
+            Ok(values)
+        }
+        other => Err(Error::invalid(
+            format!("tensor {}: type", tensor.name()),
+            other,
+            "F32, F16, BF16 or a quantized weight type",
+        )),
+    }
+}
+
+fn swiglu(meta: &ModelMeta) -> Result<()> {
+    match NOT_SWIGLU.contains(&meta.architecture.as_str()) {
+        true => Err(Error::invalid(
+            "general.architecture",
+            &meta.architecture,
+            "one whose hidden values are SwiGLU of gate and up",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// How scores become weights, from what the file says or its architecture implies.
+fn weighting(meta: &ModelMeta) -> Result<(RouterNorm, f32)> {
+    let key = |name: &str| format!("{}.{name}", meta.architecture);
+    let norm = match meta.gating {
+        Some(Gating::SoftmaxOfChosen) => RouterNorm::Chosen,
+        // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
+        Some(Gating::Softmax) | None if meta.architecture != "llama4" => {
+            let implied = !NOT_NORMALISED.contains(&meta.architecture.as_str());
+            match meta.weights_norm.unwrap_or(implied) {
+                true => RouterNorm::Chosen,
+                false => RouterNorm::All,
+            }
+        }
+        gating => {
+            let given = match gating {
+                Some(Gating::Sigmoid) => "2 (sigmoid)",
+                _ => "the architecture's own (sigmoid)",
+            };
+            return Err(Error::invalid(
+                key("expert_gating_func"),
+                given,
+                "1 (softmax) or 3 (softmax of the chosen)",
+            ));
+        }
+    };
+    match meta.weights_scale {
+        // Files of models without a factor may carry a zero.
+        None | Some(0.0) => Ok((norm, 1.0)),
+        Some(scale) if scale.is_finite() => Ok((norm, scale)),
+        Some(scale) => Err(Error::invalid(key("expert_weights_scale"), scale, "a finite number")),
+    }
+}
+
+/// Puts one tensor after the other on a device.
+struct Put<'a> {
+    gguf: &'a Gguf,
+    backend: &'a dyn Backend,
+    progress: &'a mut dyn FnMut(LoadProgress<'_>),
+    done: u64,
+    total: u64,
+}
+
+impl<'a> Put<'a> {
+    /// Refuses what can be refused before anything is copied: types, and more
+    /// bytes than the device has.
+    fn new(
+        gguf: &'a Gguf,
+        backend: &'a dyn Backend,
+        matrices: &[&gguf::Matrix],
+        progress: &'a mut dyn FnMut(LoadProgress<'_>),
+    ) -> Result<Self> {
+        let mut total = 0;
+        for matrix in matrices {
+            let ty = matrix.weight_type()?;
+            if !backend.supports(ty) {
+                return Err(Error::invalid(
+                    format!("tensor {}: type", matrix.tensor.name()),
+                    ty,
+                    format!("a type that {} multiplies", backend.id()),
+                ));
+            }
+            total += matrix.tensor.bytes() as u64;
+        }
+        // On a CPU the weights stay in the mapped file.
+        if backend.id().kind != BackendKind::Cpu {
+            let memory = backend.memory()?;
+            if memory.free < total {
+                return Err(Error::OutOfMemory {
+                    device: backend.id().to_string(),
+                    asked: total,
+                    free: memory.free,
+                    total: memory.total,
+                });
+            }
+        }
+        Ok(Self { gguf, backend, progress, done: 0, total })
+    }
+
+    fn experts(&mut self, matrix: &gguf::Matrix) -> Result<Tensor> {
+        let view = ExpertView {
+            rows: matrix.rows,
+            cols: matrix.cols,
+            row_stride: matrix.row_bytes,
+            expert_stride: matrix.stride,
+        };
+        self.split(matrix, view, matrix.count)
+    }
+
+    fn split(&mut self, matrix: &gguf::Matrix, view: ExpertView, experts: usize) -> Result<Tensor> {
+        let tensor = &matrix.tensor;
+        let (owner, range) = self.gguf.mapped(tensor)?;
+        let placed = Tensor::strided(
+            self.backend,
+            &format!("tensor {}", tensor.name()),
+            HostBytes::new(owner, range)?,
+            matrix.weight_type()?,
+            experts,
+            view.rows,
+            view.cols,
+            view.row_stride,
+            view.expert_stride,
+        )?;
+        self.done += tensor.bytes() as u64;
+        (self.progress)(LoadProgress { tensor: tensor.name(), done: self.done, total: self.total });
+        Ok(placed)
+    }
+}

@@ -1,0 +1,153 @@
+//! `strata inspect`: the expert tensors of a model.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use strata::Device;
+use strata::backend::Backend;
+use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo};
+
+use super::report::{self, bytes};
+use super::{Outcome, print, print_json};
+
+/// List the expert tensors of a GGUF model by block: types, shapes, sizes, and which
+/// backends of this machine multiply them. Dense networks are listed where a block has
+/// no experts: `prefill --split-dense` runs them as some.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The model; of a split one, any part
+    file: PathBuf,
+
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Outcome {
+    let gguf = Gguf::open(&args.file)?;
+    let meta = gguf.model_meta()?;
+    let backends: Vec<Box<dyn Backend>> = Device::list()
+        .into_iter()
+        .filter(|state| state.devices.as_ref().is_ok_and(|devices| !devices.is_empty()))
+        .filter_map(|state| Device::open(state.kind.name()).ok())
+        .collect();
+    let mut blocks = Vec::new();
+    for (number, tensors) in gguf.ffn_tensors() {
+        let experts = tensors.iter().any(|(role, _)| role.is_experts());
+        let described = match experts {
+            true => gguf.moe(number).map(|moe| {
+                let shared = if moe.shared.is_some() { ", a shared expert" } else { "" };
+                let (e, k, w, f) = (moe.experts, moe.used, moe.width, moe.ffn);
+                format!("{e} experts, {k} per token, {w} wide, {f} hidden{shared}")
+            }),
+            false => gguf
+                .dense(number)
+                .map(|dense| format!("dense, {} wide, {} hidden", dense.width, dense.ffn)),
+        };
+        let described = described.map_err(|error| error.to_string());
+        blocks.push(Block { number, experts, described, tensors });
+    }
+    match args.json {
+        true => {
+            let blocks: Vec<Value> = blocks.iter().map(|block| block.json(&backends)).collect();
+            print_json(&json!({
+                "file": args.file.display().to_string(),
+                "parts": gguf.parts().iter().map(GgufFile::name).collect::<Vec<_>>(),
+                "version": gguf.head().version(),
+                "architecture": meta.architecture,
+                "tensors": gguf.tensors().count(),
+                "experts": meta.experts,
+                "experts_used": meta.used,
+                "blocks": blocks,
+            }))
+        }
+        false => print(&text(&gguf, &meta.architecture, &blocks, &backends)),
+    }
+}
+
+struct Block<'a> {
+    number: usize,
+    experts: bool,
+    described: Result<String, String>,
+    tensors: Vec<(FfnRole, &'a TensorInfo)>,
+}
+
+/// The devices that multiply a tensor; routers are computed in f32 by all.
+fn runs_on(role: FfnRole, tensor: &TensorInfo, backends: &[Box<dyn Backend>]) -> Vec<String> {
+    let router = matches!(role, FfnRole::Router | FfnRole::SharedRouter);
+    let takes = |backend: &&Box<dyn Backend>| {
+        router || tensor.tensor_type().weight().is_some_and(|ty| backend.supports(ty))
+    };
+    backends.iter().filter(takes).map(|backend| backend.id().to_string()).collect()
+}
+
+impl Block<'_> {
+    fn json(&self, backends: &[Box<dyn Backend>]) -> Value {
+        let tensors: Vec<Value> = self
+            .tensors
+            .iter()
+            .map(|&(role, tensor)| {
+                json!({
+                    "name": tensor.name(),
+                    "type": tensor.tensor_type().to_string(),
+                    "dims": tensor.dims(),
+                    "bytes": tensor.bytes(),
+                    "part": tensor.part(),
+                    "runs_on": runs_on(role, tensor, backends),
+                })
+            })
+            .collect();
+        json!({
+            "block": self.number,
+            "experts": self.experts,
+            "description": self.described.as_ref().ok(),
+            "error": self.described.as_ref().err(),
+            "tensors": tensors,
+        })
+    }
+}
+
+fn text(
+    gguf: &Gguf,
+    architecture: &str,
+    blocks: &[Block<'_>],
+    backends: &[Box<dyn Backend>],
+) -> String {
+    let mut text = format!(
+        "{}: GGUF {}, {}, {} tensors in {} part{}\n",
+        gguf.head().name(),
+        gguf.head().version(),
+        architecture.escape_debug(),
+        gguf.tensors().count(),
+        gguf.parts().len(),
+        if gguf.parts().len() == 1 { "" } else { "s" }
+    );
+    if blocks.is_empty() {
+        text.push_str("no feed-forward tensors\n");
+    }
+    for block in blocks {
+        text.push_str(&format!("\nblock {}: ", block.number));
+        match &block.described {
+            Ok(described) => text.push_str(&format!("{described}\n")),
+            Err(error) => text.push_str(&format!("cannot run: {error}\n")),
+        }
+        let rows: Vec<Vec<String>> = block
+            .tensors
+            .iter()
+            .map(|&(role, tensor)| {
+                let dims: Vec<String> = tensor.dims().iter().rev().map(u64::to_string).collect();
+                let runs = runs_on(role, tensor, backends);
+                vec![
+                    tensor.name().escape_debug().to_string(),
+                    tensor.tensor_type().to_string(),
+                    dims.join(" x "),
+                    bytes(tensor.bytes() as u64),
+                    if runs.is_empty() { "nothing here".to_owned() } else { runs.join(", ") },
+                ]
+            })
+            .collect();
+        text.push_str(&report::table(&["tensor", "type", "shape", "bytes", "runs on"], &rows));
+    }
+    text
+}

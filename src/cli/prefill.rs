@@ -1,0 +1,422 @@
+//! `strata prefill`: a layer over a prompt.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use strata::backend::ops::{GateUpOrder, Matrix, MatrixMut};
+use strata::backend::{Backend, BackendKind, DeviceRoutes};
+use strata::gguf::Gguf;
+use strata::prefill::{
+    Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace,
+    load_dense, load_moe, normals,
+};
+use strata::routing::Routes;
+use strata::{WeightType, npy};
+
+use super::args::{self, DeviceArgs};
+use super::files::{Output, read_npy};
+use super::report::{self, bytes, ms, ops, ops_rate};
+use super::{Failure, Outcome, note, print, print_json, progress};
+
+/// Run a layer over a prompt, and print what each phase took and a checksum.
+///
+/// Without --model the layer is made from a seed: 2560 wide, 640 hidden values per
+/// expert, 10 experts per token; 64 experts and 512 tokens on a CPU, 512 experts
+/// and 8192 tokens on a GPU that has room for them. The checksum is SHA-256 of the
+/// output as little-endian f32: the same arguments give the same on every backend,
+/// in every mode and for every chunk.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    /// Take the layer from this GGUF model
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experts", "top_k", "width", "ffn", "ty", "down_type", "interleaved"])]
+    model: Option<PathBuf>,
+
+    /// Which block of the model [default: the first with experts, else 0]
+    #[arg(long, value_name = "N", requires = "model")]
+    layer: Option<usize>,
+
+    /// View the dense network of the block as so many experts, all of them used
+    #[arg(long, value_name = "E", requires = "model", value_parser = args::count)]
+    split_dense: Option<usize>,
+
+    /// Tokens of the prompt [default: 512, on a GPU 8192]
+    #[arg(long, value_name = "N", value_parser = args::count)]
+    tokens: Option<usize>,
+
+    /// Take the tokens from this .npy file: tokens x width, little-endian f32
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    input: Option<PathBuf>,
+
+    /// Write the result to this .npy file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// How tokens reach the rows of their experts: scatter, gather or indexed
+    /// [default: scatter, or gather where STRATA_QUANT_GATHER=1]
+    #[arg(long, value_name = "MODE")]
+    quant: Option<QuantMode>,
+
+    /// Tokens that go through the layer at once; auto:N picks the largest equal
+    /// chunks of at most N that fit the device
+    #[arg(long, value_name = "N", default_value_t)]
+    chunk: Chunk,
+
+    /// Seed of the synthetic layer and of the tokens
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Do not look for values that are not finite
+    #[arg(long)]
+    no_check: bool,
+
+    /// Run SwiGLU and the quantization after it as two steps
+    #[arg(long)]
+    unfused: bool,
+
+    /// Run so many times and show the fastest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Experts of the synthetic layer
+    #[arg(long, value_name = "N", value_parser = args::count)]
+    experts: Option<usize>,
+
+    /// Experts that each token uses
+    #[arg(long, value_name = "K", default_value_t = 10, value_parser = args::count)]
+    top_k: usize,
+
+    /// Values of a token
+    #[arg(long, value_name = "N", default_value_t = 2560, value_parser = args::count)]
+    width: usize,
+
+    /// Hidden values of an expert
+    #[arg(long, value_name = "N", default_value_t = 640, value_parser = args::count)]
+    ffn: usize,
+
+    /// Weight type of gate and up, as ggml spells it: q4_K, iq2_xs, mxfp4
+    #[arg(long = "type", value_name = "TYPE", default_value = "q4_K")]
+    ty: WeightType,
+
+    /// Weight type of down [default: that of gate and up where its blocks fit, else q8_0]
+    #[arg(long, value_name = "TYPE")]
+    down_type: Option<WeightType>,
+
+    /// Gate and up rows in turns, as some models have them
+    #[arg(long)]
+    interleaved: bool,
+
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A layer, and where it came from.
+struct Source {
+    layer: MoeLayer,
+    text: String,
+    json: Value,
+    tokens: usize,
+    synthetic: Option<Synthetic>,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Outcome {
+    let out = args.out.as_deref().map(Output::create).transpose()?;
+    let input = args.input.as_deref().map(read_npy).transpose()?;
+    let backend = args.device.open()?;
+    let backend = &*backend;
+
+    let loading = Instant::now();
+    let source = match &args.model {
+        Some(path) => model(args, path, backend)?,
+        None => synthetic(args, backend)?,
+    };
+    let loading = loading.elapsed();
+    let width = source.layer.width();
+    let (x, tokens) = match input {
+        Some((x, tokens, cols)) if cols == width => (x, tokens),
+        Some((_, _, cols)) => {
+            let expected = format!("{width}, the width of the layer");
+            return Err(strata::Error::invalid("input: columns", cols, expected).into());
+        }
+        None => {
+            let tokens = args.tokens.unwrap_or(source.tokens);
+            // The tokens, and the result on the host.
+            args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(8)))?;
+            let x = match &source.synthetic {
+                Some(synthetic) => synthetic.input(tokens),
+                None => normals(args.seed, tokens * width),
+            };
+            (x, tokens)
+        }
+    };
+
+    let options = Options {
+        quant: args.quant.unwrap_or_else(QuantMode::from_env),
+        chunk: args.chunk,
+        checked: !args.no_check,
+        fused: !args.unfused,
+        timed: true,
+    };
+    let spinner = progress::spinner(&format!("{tokens} tokens on {}", backend.id()));
+    let mut workspace = Workspace::new(backend, &source.layer, tokens, options)?;
+    let (timings, y) = forward(args, backend, &source.layer, &mut workspace, &x, tokens)?;
+    spinner.finish_and_clear();
+
+    let y = strata::raw::bytes_of(&y);
+    let mut checksum = String::with_capacity(64);
+    for byte in Sha256::digest(&y) {
+        checksum.push_str(&format!("{byte:02x}"));
+    }
+    let workspace_bytes =
+        Workspace::bytes(&source.layer, workspace.chunk(), workspace.options())? as u64;
+    if let Some(out) = out {
+        out.finish(&[&npy::Header::write(tokens, width), &y])?;
+    }
+    let run = Run { tokens, timings, loading, workspace_bytes, checksum };
+    match args.json {
+        true => print_json(&json_report(backend, &source, workspace.options(), &run)),
+        false => print(&text_report(backend, &source, workspace.options(), &run)),
+    }
+}
+
+/// What is printed.
+struct Run {
+    tokens: usize,
+    timings: Timings,
+    loading: Duration,
+    workspace_bytes: u64,
+    checksum: String,
+}
+
+fn forward(
+    args: &Args,
+    backend: &dyn Backend,
+    layer: &MoeLayer,
+    workspace: &mut Workspace,
+    x: &[f32],
+    tokens: usize,
+) -> Outcome<(Timings, Vec<f32>)> {
+    let width = layer.width();
+    let x = backend.from_slice(x)?;
+    let x = Matrix::dense("input", &x, tokens, width)?;
+    let mut y = backend.alloc::<f32>(tokens * width)?;
+    let routes = match layer.has_router() {
+        true => None,
+        false => Some(DeviceRoutes::upload(backend, &Routes::all(tokens, layer.experts())?)?),
+    };
+    let routing = routes.as_ref().map_or(Routing::Router, Routing::Routes);
+    let mut fastest: Option<Timings> = None;
+    for _ in 0..args.runs {
+        let mut to = MatrixMut::dense("output", &mut y, tokens, width)?;
+        let timings = layer.forward(backend, workspace, x, routing, &mut to)?;
+        if fastest.as_ref().is_none_or(|best| timings.total() < best.total()) {
+            fastest = Some(timings);
+        }
+    }
+    Ok((fastest.unwrap_or_default(), backend.download(&y)?))
+}
+
+/// A layer of a model: its experts, or its dense network seen as experts.
+fn model(args: &Args, path: &std::path::Path, backend: &dyn Backend) -> Outcome<Source> {
+    let gguf = Gguf::open(path)?;
+    let moe_blocks = gguf.moe_blocks();
+    let block = args.layer.unwrap_or_else(|| moe_blocks.first().copied().unwrap_or(0));
+    let bar = progress::bytes(&format!("block {block}"), 0);
+    let mut show = |at: strata::prefill::LoadProgress<'_>| {
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+    };
+    let has_experts = moe_blocks.contains(&block);
+    let (layer, dense) = match args.split_dense {
+        Some(experts) => (load_dense(&gguf, block, experts, backend, &mut show)?, true),
+        None if has_experts => (load_moe(&gguf, block, backend, &mut show)?, false),
+        // A dense network is a mixture of one expert.
+        None if gguf.dense(block).is_ok() => {
+            note(&format!("block {block} has no experts: its dense network runs as one"));
+            (load_dense(&gguf, block, 1, backend, &mut show)?, true)
+        }
+        None => {
+            let why = gguf.moe(block).err().or_else(|| gguf.dense(block).err());
+            return Err(match why {
+                Some(error) => error.into(),
+                None => Failure::Failed(format!("block {block}: no experts")),
+            });
+        }
+    };
+    bar.finish_and_clear();
+    let kind = if dense { ", a dense network" } else { "" };
+    let json = json!({ "model": path.display().to_string(), "layer": block, "dense": dense });
+    let text = format!("{}, block {block}{kind}", path.display());
+    let tokens = if backend.id().kind == BackendKind::Cpu { 512 } else { 8192 };
+    Ok(Source { layer, text, json, tokens, synthetic: None })
+}
+
+/// The synthetic layer, as large as the device can take.
+fn synthetic(args: &Args, backend: &dyn Backend) -> Outcome<Source> {
+    let fits = |ty: WeightType| args.ffn.is_multiple_of(ty.block_values());
+    let down = args.down_type.unwrap_or(if fits(args.ty) { args.ty } else { WeightType::Q8_0 });
+    let order = if args.interleaved { GateUpOrder::Interleaved } else { GateUpOrder::Split };
+    let (most, tokens) = match backend.id().kind {
+        BackendKind::Cpu => (64, 512),
+        _ => (512, 8192),
+    };
+    let expert = (|| {
+        let gate_up = args.ty.row_bytes(args.width)?.checked_mul(2 * args.ffn);
+        let down = down.row_bytes(args.ffn)?.checked_mul(args.width);
+        Ok(gate_up.and_then(|bytes| bytes.checked_add(down?)))
+    })()
+    .map_err(|error: strata::Error| Failure::usage(error))?;
+    let experts = match args.experts {
+        Some(experts) => experts,
+        None => {
+            // Half of the memory for weights leaves the rest to a chunk.
+            let room = usize::try_from(backend.memory()?.free / 2).unwrap_or(usize::MAX);
+            most.min(room / expert.unwrap_or(usize::MAX).max(1)).max(args.top_k)
+        }
+    };
+    if args.top_k > experts {
+        let text =
+            format!("--top-k: given {}, expected at most {experts}, the experts", args.top_k);
+        return Err(Failure::Usage(text));
+    }
+    args::host_room(expert.and_then(|bytes| bytes.checked_mul(experts)))?;
+    let synthetic = Synthetic {
+        experts,
+        k: args.top_k,
+        width: args.width,
+        ffn: args.ffn,
+        gate_up: args.ty,
+        order,
+        down,
+        seed: args.seed,
+    };
+    let spinner = progress::spinner(&format!("making {experts} experts"));
+    let layer = synthetic.layer(backend)?;
+    spinner.finish_and_clear();
+    let json = json!({ "model": null, "seed": args.seed });
+    let text = format!("synthetic, seed {}", args.seed);
+    Ok(Source { layer, text, json, tokens, synthetic: Some(synthetic) })
+}
+
+fn types(gate_up: &GateUpWeights) -> Vec<&'static str> {
+    match gate_up {
+        GateUpWeights::Merged { tensor, .. } => vec![tensor.ty().name()],
+        GateUpWeights::Separate { gate, up } => vec![gate.ty().name(), up.ty().name()],
+    }
+}
+
+fn json_report(backend: &dyn Backend, source: &Source, options: &Options, run: &Run) -> Value {
+    let layer = &source.layer;
+    let phases: Vec<Value> = run
+        .timings
+        .phases
+        .iter()
+        .map(|p| {
+            json!({
+                "phase": p.phase.name(),
+                "seconds": p.time.as_secs_f64(),
+                "bytes": p.bytes,
+                "gb_per_s": report::gb_per_s(p.bytes, p.time),
+                "ops": p.ops,
+                "gops": p.ops as f64 / report::seconds(p.time) / 1e9,
+            })
+        })
+        .collect();
+    json!({
+        "source": source.json,
+        "device": args::device_json(backend.device()),
+        "layer": {
+            "experts": layer.experts(),
+            "top_k": layer.k(),
+            "width": layer.width(),
+            "ffn": layer.ffn(),
+            "gate_up": types(layer.gate_up()),
+            "down": layer.down().ty().name(),
+            "shared_expert": layer.shared().is_some(),
+            "weight_bytes": layer.weight_bytes(),
+        },
+        "tokens": run.tokens,
+        "quant": options.quant.name(),
+        "chunk": run.timings.chunk,
+        "chunks": run.timings.chunks,
+        "checked": options.checked,
+        "fused": options.fused,
+        "load_seconds": run.loading.as_secs_f64(),
+        "phases": phases,
+        "seconds": run.timings.total().as_secs_f64(),
+        "workspace_bytes": run.workspace_bytes,
+        "peak_memory_bytes": report::peak_memory(),
+        "checksum": run.checksum,
+    })
+}
+
+fn text_report(backend: &dyn Backend, source: &Source, options: &Options, run: &Run) -> String {
+    let (layer, timings) = (&source.layer, &run.timings);
+    let shared = if layer.shared().is_some() { ", a shared expert" } else { "" };
+    let head = [
+        ("layer", source.text.clone()),
+        (
+            "",
+            format!(
+                "{} experts, {} per token, {} wide, {} hidden{shared}",
+                layer.experts(),
+                layer.k(),
+                layer.width(),
+                layer.ffn()
+            ),
+        ),
+        (
+            "weights",
+            format!(
+                "gate and up {}, down {}; {}, there after {} ms",
+                types(layer.gate_up()).join(" and "),
+                layer.down().ty(),
+                bytes(layer.weight_bytes() as u64),
+                ms(run.loading)
+            ),
+        ),
+        ("device", args::device_text(backend.device())),
+        (
+            "tokens",
+            format!(
+                "{} in {} chunk{} of {}, {}, {}, {}",
+                run.tokens,
+                timings.chunks,
+                if timings.chunks == 1 { "" } else { "s" },
+                timings.chunk,
+                options.quant,
+                if options.checked { "checked" } else { "not checked" },
+                if options.fused { "fused" } else { "not fused" }
+            ),
+        ),
+    ];
+    let mut text: String =
+        head.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
+    text.push('\n');
+    let sum = |of: fn(&strata::prefill::PhaseTime) -> u64| timings.phases.iter().map(of).sum();
+    let row = |name: &str, time, moved, done| {
+        let (done_text, rate) = match done {
+            0 => (String::new(), String::new()),
+            done => (ops(done), ops_rate(done, time)),
+        };
+        let rate_bytes = report::significant(report::gb_per_s(moved, time));
+        vec![name.to_owned(), ms(time), bytes(moved), rate_bytes, done_text, rate]
+    };
+    let mut rows: Vec<_> =
+        timings.phases.iter().map(|p| row(p.phase.name(), p.time, p.bytes, p.ops)).collect();
+    rows.push(row("total", timings.total(), sum(|p| p.bytes), sum(|p| p.ops)));
+    text.push_str(&report::table(&["phase", "ms", "bytes", "GB/s", "ops", "rate"], &rows));
+    let peak = report::peak_memory().map_or("not known".to_owned(), bytes);
+    text.push_str(&format!(
+        "\nmemory    {} for the buffers of a chunk; {peak} at the peak of the process\n",
+        bytes(run.workspace_bytes)
+    ));
+    text.push_str(&format!("checksum  {}\n", run.checksum));
+    text
+}

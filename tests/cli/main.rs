@@ -1,0 +1,9 @@
+//! The command line as a user meets it: what it prints, and how it ends.
+
+mod bench;
+mod errors;
+mod help;
+mod model;
+mod prefill;
+mod raw;
+mod support;

@@ -1,0 +1,141 @@
+//! `strata prefill --model` and `strata inspect` on small models.
+
+use super::support::{Folder, Model, dense_model, strata};
+use strata::WeightType;
+use strata::gguf::TensorType;
+
+fn checksum(args: &str) -> String {
+    let report = strata(&format!("prefill --backend cpu --tokens 23 --json {args}")).json();
+    report["checksum"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn one_layer_in_many_spellings() {
+    let folder = Folder::new();
+    let expected = checksum(&format!("--model {}", Model::default().write(&folder, "a.gguf")));
+    let same = [
+        Model { merged: true, ..Model::default() },
+        Model { router: TensorType::F16, ..Model::default() },
+        Model { router: TensorType::BF16, ..Model::default() },
+        Model { extra: vec![("expert_weights_norm".into(), true.into())], ..Model::default() },
+        Model { extra: vec![("expert_gating_func".into(), 3u32.into())], ..Model::default() },
+        Model { extra: vec![("expert_weights_scale".into(), 0.0f32.into())], ..Model::default() },
+    ];
+    for (i, model) in same.iter().enumerate() {
+        let path = model.write(&folder, "b.gguf");
+        assert_eq!(checksum(&format!("--model {path}")), expected, "{i}");
+    }
+    for args in
+        ["--quant gather", "--quant indexed --chunk 7", "--chunk 1", "--unfused --threads 2"]
+    {
+        let path = folder.path("a.gguf");
+        assert_eq!(checksum(&format!("--model {path} {args}")), expected, "{args}");
+    }
+}
+
+#[test]
+fn what_the_metadata_says_is_done() {
+    let folder = Folder::new();
+    let mut seen = std::collections::HashSet::new();
+    for (i, model) in [
+        Model::default(),
+        Model { shared: true, ..Model::default() },
+        Model { router: TensorType::Weight(WeightType::Q8_0), ..Model::default() },
+        Model { architecture: "olmoe", ..Model::default() },
+        Model { extra: vec![("expert_weights_scale".into(), 2.5f32.into())], ..Model::default() },
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = model.write(&folder, "m.gguf");
+        assert!(seen.insert(checksum(&format!("--model {path}"))), "{i}");
+    }
+    // An architecture implies what a key would say.
+    let norm = ("expert_weights_norm".to_owned(), false.into());
+    let path = Model { extra: vec![norm], ..Model::default() }.write(&folder, "m.gguf");
+    assert!(!seen.insert(checksum(&format!("--model {path}"))));
+    let path = Model { shared: true, ..Model::default() }.write(&folder, "m.gguf");
+    let report = strata(&format!("prefill --model {path} --json")).json();
+    assert_eq!(report["layer"]["shared_expert"], true);
+    let phases = report["phases"].as_array().unwrap();
+    assert!(phases.iter().any(|phase| phase["phase"] == "shared expert"));
+}
+
+#[test]
+fn what_it_does_not_compute_it_refuses_by_name() {
+    let folder = Folder::new();
+    let key = |name: &str, value: strata::gguf::MetaValue| vec![(name.to_owned(), value)];
+    for (model, message) in [
+        (
+            Model { extra: key("expert_gating_func", 2u32.into()), ..Model::default() },
+            "qwen3moe.expert_gating_func: given 2 (sigmoid), expected 1 (softmax) or 3",
+        ),
+        (
+            Model { extra: key("expert_gating_func", 9u32.into()), ..Model::default() },
+            "qwen3moe.expert_gating_func: given 9",
+        ),
+        (
+            Model { extra: key("expert_weights_scale", f32::NAN.into()), ..Model::default() },
+            "qwen3moe.expert_weights_scale: given NaN, expected a finite number",
+        ),
+        (Model { architecture: "llama4", ..Model::default() }, "llama4.expert_gating_func"),
+        (Model { architecture: "grok", ..Model::default() }, "general.architecture: given grok"),
+        (
+            Model { other: Some("blk.0.exp_probs_b.bias"), ..Model::default() },
+            "block 0: given blk.0.exp_probs_b.bias, expected no tensors on experts or router",
+        ),
+    ] {
+        let path = model.write(&folder, "m.gguf");
+        strata(&format!("prefill --model {path}")).fails(1, message);
+    }
+}
+
+#[test]
+fn a_dense_network_is_a_mixture() {
+    let folder = Folder::new();
+    let path = dense_model(&folder, "dense.gguf");
+    let model = format!("--model {}", path.display());
+    // Without being told, it runs as one expert, and says so.
+    let ended = strata(&format!("prefill --tokens 3 {model}"));
+    assert!(ended.stderr.contains("block 0 has no experts"), "{ended:?}");
+    let one = checksum(&model);
+    assert_eq!(checksum(&format!("{model} --split-dense 1")), one);
+    for experts in [2, 4] {
+        let split = format!("{model} --split-dense {experts}");
+        let expected = checksum(&split);
+        for args in ["--quant gather", "--quant indexed", "--chunk 1", "--chunk 7 --threads 2"] {
+            assert_eq!(checksum(&format!("{split} {args}")), expected, "{experts}: {args}");
+        }
+    }
+}
+
+#[test]
+fn inspect_lists_what_prefill_runs() {
+    let folder = Folder::new();
+    let path = Model { shared: true, ..Model::default() }.write(&folder, "m.gguf");
+    let text = strata(&format!("inspect {path}")).ok();
+    for part in [
+        "5 experts, 2 per token, 64 wide, 32 hidden, a shared expert",
+        "blk.0.ffn_gate_exps.weight",
+        "5 x 32 x 64",
+        "q8_0",
+        "cpu:0",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let report = strata(&format!("inspect {path} --json")).json();
+    assert_eq!(report["architecture"], "qwen3moe");
+    assert_eq!((&report["experts"], &report["experts_used"]), (&5.into(), &2.into()));
+    let tensors = report["blocks"][0]["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len(), 8);
+    for tensor in tensors {
+        assert_eq!(tensor["runs_on"][0], "cpu:0", "{tensor}");
+    }
+    // What is broken in one block is said there, and the rest is listed.
+    let path = Model { down: false, ..Model::default() }.write(&folder, "m.gguf");
+    let text = strata(&format!("inspect {path}")).ok();
+    assert!(text.contains("cannot run: ") && text.contains("ffn_up_exps"), "{text}");
+    let dense = dense_model(&folder, "dense.gguf");
+    let text = strata(&format!("inspect {}", dense.display())).ok();
+    assert!(text.contains("dense, 64 wide, 128 hidden"), "{text}");
+}
