@@ -3,16 +3,28 @@
 //!
 //! The driver library is loaded when it is first asked for: a program with
 //! this backend starts on a machine without one, and [`devices`] then says
-//! what is missing.
+//! what is missing. Kernels come from [`strata_kernels_cuda`], compiled when
+//! this program was.
+//!
+//! Calls make the device's primary context current on the calling thread and
+//! leave it so.
 
+mod backend;
+mod device;
 mod driver;
+mod images;
+mod map;
+mod memory;
+mod mmq;
+mod module;
+mod moe;
+mod operand;
+mod options;
+mod quantize;
+mod scatter;
+mod staging;
+mod stream;
 
-use strata_core::Result;
-
-/// How many devices there are.
-///
-/// # Errors
-/// [`strata_core::Error::Unavailable`] where there is no usable driver.
-pub fn device_count() -> Result<u32> {
-    driver::Driver::get()?.count()
-}
+pub use backend::CudaBackend;
+pub use device::{best, devices};
+pub use options::CudaOptions;

@@ -1,0 +1,210 @@
+//! Products: which tile, how many blocks, and the list of tiles over the experts.
+
+use strata_core::backend::Mmq;
+use strata_core::backend::ops::{Product, Rows as Order};
+use strata_core::{Error, Result, WeightType};
+use strata_kernels_cuda::shapes::{MMQ_TILES, MmqShape};
+use strata_kernels_cuda::{args, shapes};
+
+use crate::backend::CudaBackend;
+use crate::module::Kernel;
+use crate::operand::{Rows, aligned, at};
+use crate::stream::Grid;
+
+/// Entry points of [`MMQ_TILES`].
+const NAMES: [&str; MMQ_TILES.len()] = [
+    "strata_mmq_tile128",
+    "strata_mmq_tile64",
+    "strata_mmq_tile32",
+    "strata_mmq_tile16",
+    "strata_mmq_tile_small",
+];
+
+/// Bytes of an entry of the list of tiles.
+const ENTRY: usize = 16;
+
+/// What a tile costs beside its activation rows, in rows: decoding the weights.
+const DECODING: u64 = 48;
+
+impl Mmq for CudaBackend {
+    fn supports(&self, ty: WeightType) -> bool {
+        strata_kernels_cuda::image(unit(ty)).is_some()
+    }
+
+    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+        let (weights, activations, map) = (op.weights(), op.activations(), op.map());
+        let src = match op.rows() {
+            Order::Indexed(map) => at(map.src()),
+            Order::Dense | Order::Experts(_) => 0,
+        };
+        let dst = Rows::from(op.dst());
+        if dst.rows == 0 {
+            return Ok(());
+        }
+        let (shape, kernel) = self.tile(weights.ty(), dst.rows, weights.experts())?;
+        let tiles = Tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
+        let list = match map {
+            None => 0,
+            Some(map) => {
+                let [threads, ..] = self.shape::<4>("map", shapes::MAP)?;
+                let cut = self.kernel("map", "strata_map_tiles", threads)?;
+                let list = self.scratch((1 + tiles) * ENTRY)?;
+                let args = args::Tiles {
+                    bounds: at(map.bounds()),
+                    tiles: list,
+                    experts: map.experts() as u32,
+                    tile_tokens: shape.tokens,
+                };
+                // SAFETY: the list has room for the most tiles that the rows of a
+                // map can make; the kernel takes one of these.
+                unsafe { self.stream.launch(&cut, Grid::Exactly(1), &args)? };
+                list
+            }
+        };
+        let input = at(activations.data());
+        let args = args::Mmq {
+            weights: at(weights.data()),
+            activations: input,
+            src,
+            tiles: list,
+            out: dst.address,
+            row_stride: weights.row_stride() as i64,
+            expert_stride: weights.expert_stride() as i64,
+            act_rows: activations.rows() as i64,
+            out_stride: dst.stride as i64,
+            rows: weights.rows() as u32,
+            cols: weights.cols() as u32,
+            out_rows: dst.rows as u32,
+            aligned: aligned(input).into(),
+        };
+        let work = tiles as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
+        // SAFETY: the operands were checked, and the tiles cover the map's rows and
+        // no others; the kernels take one of these.
+        unsafe { self.stream.launch(&kernel, Grid::UpTo(work, 1), &args) }
+    }
+}
+
+impl CudaBackend {
+    /// The tile for so many rows of so many experts, and its kernel.
+    fn tile(&self, ty: WeightType, rows: usize, experts: usize) -> Result<(MmqShape, Kernel)> {
+        let (device, unit) = (self.gpu(), unit(ty));
+        let all = parse(&device.modules.shape(device, unit, shapes::MMQ)?).map_err(|detail| {
+            device.error("reading a launch shape", format!("{unit}: {detail}"))
+        })?;
+        let limit = self.options.shared_bytes.unwrap_or(u32::MAX).min(device.limits.shared);
+        let mut failure = None;
+        for index in order(&all, rows, experts, self.options.tile, limit) {
+            let MmqShape { threads, shared_bytes, .. } = all[index];
+            // The driver has the last word on what fits: the next tile is smaller.
+            match device.modules.kernel(device, unit, NAMES[index], threads, shared_bytes) {
+                Ok(kernel) => return Ok((all[index], kernel)),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            let least = all.iter().map(|s| s.shared_bytes).min().unwrap_or(0);
+            Error::invalid(
+                format!("{}: shared memory of a block", device.info.id),
+                format!("{limit} bytes"),
+                format!("at least {least}, for the smallest tile of {ty}"),
+            )
+        }))
+    }
+}
+
+/// The source of a type's kernels.
+fn unit(ty: WeightType) -> &'static str {
+    match ty {
+        WeightType::Q1_0 => "mmq_q1_0",
+        WeightType::Q2_0 => "mmq_q2_0",
+        WeightType::Q4_0 => "mmq_q4_0",
+        WeightType::Q4_1 => "mmq_q4_1",
+        WeightType::Q5_0 => "mmq_q5_0",
+        WeightType::Q5_1 => "mmq_q5_1",
+        WeightType::Q8_0 => "mmq_q8_0",
+        WeightType::Q2_K => "mmq_q2_k",
+        WeightType::Q3_K => "mmq_q3_k",
+        WeightType::Q4_K => "mmq_q4_k",
+        WeightType::Q5_K => "mmq_q5_k",
+        WeightType::Q6_K => "mmq_q6_k",
+        WeightType::TQ1_0 => "mmq_tq1_0",
+        WeightType::TQ2_0 => "mmq_tq2_0",
+        WeightType::IQ1_S => "mmq_iq1_s",
+        WeightType::IQ1_M => "mmq_iq1_m",
+        WeightType::IQ2_XXS => "mmq_iq2_xxs",
+        WeightType::IQ2_XS => "mmq_iq2_xs",
+        WeightType::IQ2_S => "mmq_iq2_s",
+        WeightType::IQ3_XXS => "mmq_iq3_xxs",
+        WeightType::IQ3_S => "mmq_iq3_s",
+        WeightType::IQ4_NL => "mmq_iq4_nl",
+        WeightType::IQ4_XS => "mmq_iq4_xs",
+        WeightType::MXFP4 => "mmq_mxfp4",
+        WeightType::NVFP4 => "mmq_nvfp4",
+    }
+}
+
+/// The shapes that an image exports, one for each name.
+fn parse(words: &[u32]) -> std::result::Result<Vec<MmqShape>, String> {
+    let (shapes, rest) = words.as_chunks::<4>();
+    let sound = shapes.iter().flatten().all(|&word| word > 0);
+    if shapes.len() != NAMES.len() || !rest.is_empty() || !sound {
+        return Err(format!(
+            "{words:?}, expected 4 words above 0 for each of {} tiles",
+            NAMES.len()
+        ));
+    }
+    let shape = |&[rows, tokens, threads, shared_bytes]: &[u32; 4]| MmqShape {
+        rows,
+        tokens,
+        threads,
+        shared_bytes,
+    };
+    Ok(shapes.iter().map(shape).collect())
+}
+
+/// The tiles that fit `limit` bytes of shared memory, best first.
+fn order(
+    all: &[MmqShape],
+    rows: usize,
+    experts: usize,
+    wanted: Option<u32>,
+    limit: u32,
+) -> Vec<usize> {
+    let mut fit: Vec<usize> = (0..all.len()).filter(|&i| all[i].shared_bytes <= limit).collect();
+    // The last is for devices that have room for no other.
+    let spare = all.len() - 1;
+    fit.sort_by_key(|&i| {
+        let tokens = all[i].tokens;
+        (i == spare, wanted.is_some_and(|w| w != tokens), cost(tokens.into(), rows, experts))
+    });
+    fit
+}
+
+/// Work for the rows of all experts in tiles of `tokens`, in any unit. Experts
+/// are taken to have about as many rows each, and their last tile to be half full.
+fn cost(tokens: u64, rows: usize, experts: usize) -> u64 {
+    let (rows, experts) = (rows as u64, experts as u64);
+    // Twice the tiles of all experts; none has less than one.
+    let twice = match experts {
+        1 => 2 * rows.div_ceil(tokens),
+        _ => (2 * rows / tokens + experts).max(2 * experts.min(rows)),
+    };
+    twice.saturating_mul(tokens + DECODING)
+}
+
+/// How many tiles there can be.
+struct Tiles;
+
+impl Tiles {
+    /// The most that `rows` rows of `experts` experts make: each expert with
+    /// rows has at most one that is not full.
+    fn most(rows: usize, experts: usize, tokens: usize) -> usize {
+        match experts {
+            1 => rows.div_ceil(tokens),
+            _ => rows / tokens + experts.min(rows),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

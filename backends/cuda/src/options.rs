@@ -1,0 +1,35 @@
+//! How a device is opened.
+
+use strata_core::{Error, Result};
+
+/// How to open a device. Every value gives the same bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Bytes of shared memory a block may have, if less than the device allows:
+    /// products then take a smaller tile.
+    pub shared_bytes: Option<u32>,
+    /// Activation rows of the products' tile, for those who measure; chosen by
+    /// the number of rows where nothing is said.
+    pub tile: Option<u32>,
+}
+
+impl CudaOptions {
+    /// What `STRATA_CUDA_SHARED_BYTES` and `STRATA_CUDA_TILE` say.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where one is set and not a number.
+    pub fn from_env() -> Result<Self> {
+        Ok(Self {
+            shared_bytes: number("STRATA_CUDA_SHARED_BYTES")?,
+            tile: number("STRATA_CUDA_TILE")?,
+        })
+    }
+}
+
+fn number(name: &str) -> Result<Option<u32>> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    text.parse().map(Some).map_err(|_| Error::invalid(name, &text, "a whole number"))
+}

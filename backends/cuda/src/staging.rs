@@ -1,0 +1,136 @@
+//! Uploads: through pinned memory, so that the device copies while the host
+//! fills the next piece, and the caller's bytes are free when the call returns.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUevent_flags_enum as EventFlags};
+use strata_core::Result;
+
+use crate::device::{Device, Raw};
+use crate::stream::{Event, Stream};
+
+/// Bytes of each half at first, and once something large is uploaded.
+const SMALL: usize = 256 << 10;
+const LARGE: usize = 32 << 20;
+
+/// Pieces begin at multiples of this.
+const ALIGN: usize = 256;
+
+/// Two halves of pinned memory that take turns.
+#[derive(Default)]
+pub(crate) struct Staging {
+    halves: [Option<Half>; 2],
+    /// The half that is being filled, and how far it is.
+    current: usize,
+    used: usize,
+}
+
+struct Half {
+    pinned: Pinned,
+    /// When the device has read what was last put here.
+    read: Option<Event>,
+}
+
+impl Staging {
+    /// Copies `from` to the device memory at `to`, in stream order.
+    ///
+    /// # Safety
+    /// The bytes behind `to` are memory of the stream's device.
+    pub(crate) unsafe fn upload(&mut self, stream: &Stream, to: u64, from: &[u8]) -> Result<()> {
+        if from.len() > SMALL {
+            self.grow(stream)?;
+        }
+        let mut done = 0;
+        while done < from.len() {
+            let (half, at) = self.room(stream)?;
+            let bytes = (half.pinned.bytes - at).min(from.len() - done);
+            let piece = half.pinned.piece(at, bytes);
+            piece.copy_from_slice(&from[done..done + bytes]);
+            // SAFETY: the pinned bytes are not written again before `read` has
+            // passed; `to` is as the caller promises.
+            let copied = unsafe { stream.copy_in(to + done as u64, piece) };
+            // Also after an error: part of the copy may be under way.
+            half.read = Some(stream.event(EventFlags::CU_EVENT_DISABLE_TIMING)?);
+            copied?;
+            self.used = (at + bytes).next_multiple_of(ALIGN);
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    /// Where the next piece goes: the half in use, or the other when it is full.
+    fn room(&mut self, stream: &Stream) -> Result<(&mut Half, usize)> {
+        let full = self.halves[self.current].as_ref().is_some_and(|h| self.used >= h.pinned.bytes);
+        if full {
+            self.current = 1 - self.current;
+            self.used = 0;
+            if let Some(read) = self.halves[self.current].as_mut().and_then(|h| h.read.take()) {
+                read.wait()?;
+            }
+        }
+        let slot = &mut self.halves[self.current];
+        if slot.is_none() {
+            *slot = Some(Half { pinned: Pinned::new(&stream.device, SMALL)?, read: None });
+        }
+        let half = slot.as_mut().expect("just filled");
+        Ok((half, self.used))
+    }
+
+    /// Makes both halves large.
+    fn grow(&mut self, stream: &Stream) -> Result<()> {
+        let large = |half: &Option<Half>| half.as_ref().is_some_and(|h| h.pinned.bytes >= LARGE);
+        if self.halves.iter().all(large) {
+            return Ok(());
+        }
+        for half in self.halves.iter_mut() {
+            if let Some(read) = half.as_mut().and_then(|h| h.read.take()) {
+                read.wait()?;
+            }
+            *half = Some(Half { pinned: Pinned::new(&stream.device, LARGE)?, read: None });
+        }
+        (self.current, self.used) = (0, 0);
+        Ok(())
+    }
+}
+
+/// Host memory that the device reads by itself.
+struct Pinned {
+    data: Raw<*mut u8>,
+    bytes: usize,
+    device: Arc<Device>,
+}
+
+impl Pinned {
+    fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
+        device.enter()?;
+        let mut data = std::ptr::null_mut::<c_void>();
+        // SAFETY: the context is current; writes one pointer, freed in drop.
+        let result = unsafe { sys::cuMemHostAlloc(&raw mut data, bytes, 0) };
+        device.check("cuMemHostAlloc (pinned host memory)", result)?;
+        // SAFETY: that many bytes were allocated; from here on they have a value.
+        unsafe { data.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Self { data: Raw(data.cast()), bytes, device: Arc::clone(device) })
+    }
+
+    /// Bytes of it, to be written.
+    fn piece(&mut self, at: usize, bytes: usize) -> &mut [u8] {
+        assert!(at <= self.bytes && bytes <= self.bytes - at, "a piece of the pinned memory");
+        // SAFETY: inside the allocation, initialised, and borrowed by `self` alone.
+        unsafe { std::slice::from_raw_parts_mut(self.data.0.add(at), bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let freed = self.device.enter().and_then(|()| {
+            // SAFETY: allocated by `new`; the stream that read it was waited for,
+            // as it is dropped first.
+            let result = unsafe { sys::cuMemFreeHost(self.data.0.cast()) };
+            self.device.check("cuMemFreeHost", result)
+        });
+        if let Err(error) = freed {
+            tracing::debug!("{error}");
+        }
+    }
+}
