@@ -104,6 +104,21 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 DEVICE u32 funnel(u32 lo, u32 hi, u32 bits) { return __builtin_amdgcn_alignbit(hi, lo, bits); }
 DEVICE int popcount(u32 x) { return __builtin_popcount(x); }
 
+// Four bytes of a table of sixteen: the low three bits of an index pick one of each
+// half of the table, and the fourth bit one of these two.
+DEVICE u32 lookup_bytes(u32 index, const u32 (&table)[4]) {
+    const u32 low = index & 0x07070707;
+    const u32 first = __builtin_amdgcn_perm(table[1], table[0], low);
+    const u32 second = __builtin_amdgcn_perm(table[3], table[2], low);
+    const u32 upper = (index >> 3 & 0x01010101) * 255;
+    return (second & upper) | (first & ~upper);
+}
+DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
+    low = lookup_bytes(w & 0x0f0f0f0f, table);
+    high = lookup_bytes(w >> 4 & 0x0f0f0f0f, table);
+}
+
+constexpr bool stage_weights = false;
 // Through registers; the compiler moves the loads ahead of what does not need them.
 DEVICE void copy16_async(void *shared, const void *global) {
     *static_cast<u32x4 *>(shared) = *static_cast<const u32x4 *>(global);

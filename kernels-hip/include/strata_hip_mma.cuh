@@ -7,6 +7,16 @@
 // or 8, where the row's data stands.
 #pragma once
 
+// The values of a lane's rows and columns, which a fragment says the places of.
+template <typename M, int n> DEVICE void strata_load_rows(float (&v)[n], const float *values) {
+    UNROLL
+    for (int i = 0; i < n; i++) v[i] = values[M::row(i)];
+}
+template <typename M, int n> DEVICE void strata_load_cols(float (&v)[n], const float *values) {
+    UNROLL
+    for (int j = 0; j < n; j++) v[j] = values[M::col(j)];
+}
+
 #if defined(__GFX11__)
 
 typedef i32 strata_i32x4 __attribute__((ext_vector_type(4)));
@@ -29,6 +39,12 @@ struct WmmaMma {
         for (int h = 0; h < 2; h++) a.v[h] = reinterpret_cast<const strata_i32x4 *>(from)[h];
     }
     static DEVICE void load_b(B &b, const u8 *rows_begin) { load_a(b, rows_begin); }
+    static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
+        strata_load_rows<WmmaMma>(v, values);
+    }
+    static DEVICE void load_cols(float (&v)[lane_cols], const float *values) {
+        strata_load_cols<WmmaMma>(v, values);
+    }
     static DEVICE strata_i32x8 half(strata_i32x4 a, strata_i32x4 b, strata_i32x8 sum) {
         return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, sum, false);
     }
@@ -69,6 +85,12 @@ struct WmmaMma {
         for (int h = 0; h < 2; h++) a.v[h] = *reinterpret_cast<const strata_i32x2 *>(from + 16 * h);
     }
     static DEVICE void load_b(B &b, const u8 *rows_begin) { load_a(b, rows_begin); }
+    static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
+        strata_load_rows<WmmaMma>(v, values);
+    }
+    static DEVICE void load_cols(float (&v)[lane_cols], const float *values) {
+        strata_load_cols<WmmaMma>(v, values);
+    }
     static DEVICE strata_i32x8 half(strata_i32x2 a, strata_i32x2 b, strata_i32x8 sum) {
         return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, sum, false);
     }
@@ -110,6 +132,12 @@ struct MfmaMma {
         for (int h = 0; h < 2; h++) a.v[h] = *reinterpret_cast<const u32 *>(from + 16 * h);
     }
     static DEVICE void load_b(B &b, const u8 *rows_begin) { load_a(b, rows_begin); }
+    static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
+        strata_load_rows<MfmaMma>(v, values);
+    }
+    static DEVICE void load_cols(float (&v)[lane_cols], const float *values) {
+        strata_load_cols<MfmaMma>(v, values);
+    }
     static DEVICE strata_i32x4 fill(i32 x) { return strata_i32x4{x, x, x, x}; }
 #if defined(__gfx90a__)
     static DEVICE strata_i32x4 half(u32 a, u32 b, strata_i32x4 sum) {

@@ -1,0 +1,227 @@
+//! Finding and opening devices, and the memory half of the backend.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use strata_core::backend::{
+    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+};
+use strata_core::{Error, Result};
+use strata_kernels_hip as kernels;
+
+use crate::memory::{self, HipMemory, Pool};
+use crate::module::{Module, Modules};
+use crate::runtime::{self, Runtime};
+use crate::stream::{HipMark, Stream};
+
+/// Every AMD device of this machine, whether the kernels run on it or not.
+///
+/// # Errors
+/// [`Error::Unavailable`] where the HIP runtime is missing or too old.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    (0..runtime::device_count()?).map(describe).collect()
+}
+
+/// The first device whose architecture the kernels were compiled for.
+///
+/// # Errors
+/// [`Error::Unavailable`] with each device's reason where there is none.
+pub fn best() -> Result<u32> {
+    let mut reasons = Vec::new();
+    for info in devices()? {
+        match runs_on(&info) {
+            Ok(()) => return Ok(info.id.index),
+            Err(Error::Unavailable { reason, .. }) => reasons.push(reason),
+            Err(other) => reasons.push(other.to_string()),
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push("the HIP runtime sees no device".to_owned());
+    }
+    Err(Error::Unavailable { kind: BackendKind::Hip, reason: reasons.join("; ") })
+}
+
+fn describe(index: u32) -> Result<DeviceInfo> {
+    let version = runtime::load()?;
+    let p = Runtime::new(index).properties()?;
+    Ok(DeviceInfo {
+        id: DeviceId { kind: BackendKind::Hip, index },
+        name: p.name,
+        arch: p.arch,
+        driver: format!("HIP {}", runtime::dotted(version)),
+        units: p.units,
+        wave: p.wave,
+    })
+}
+
+/// Whether there are kernels for it, with its wave.
+fn runs_on(info: &DeviceInfo) -> Result<()> {
+    let DeviceInfo { id, name, arch, wave, .. } = info;
+    let built = kernels::archs();
+    let unavailable = |reason| Err(Error::Unavailable { kind: BackendKind::Hip, reason });
+    if !built.contains(&arch.as_str()) {
+        let advice = match kernels::wave(arch) {
+            Some(_) => format!("build with STRATA_HIP_ARCHS={arch}"),
+            None => "the kernels do not compile for it".to_owned(),
+        };
+        return unavailable(format!(
+            "{id} ({name}) is {arch}, and this binary has kernels for {}: {advice}",
+            built.join(", ")
+        ));
+    }
+    match kernels::wave(arch) {
+        Some(expected) if expected == *wave => Ok(()),
+        expected => unavailable(format!(
+            "{id} ({name}): given waves of {wave} lanes, expected {} on {arch}",
+            expected.unwrap_or(0)
+        )),
+    }
+}
+
+/// What the handles of one device share.
+pub(crate) struct Device {
+    pub(crate) info: DeviceInfo,
+    /// Bytes of shared memory a block may have.
+    pub(crate) shared: u32,
+    pub(crate) runtime: Runtime,
+    pub(crate) pool: Pool,
+    pub(crate) modules: Modules,
+    pub(crate) streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+impl Device {
+    /// The device, opened once in a process: memory of one handle may be used
+    /// and dropped while another handle's stream runs.
+    fn open(index: u32) -> Result<Arc<Self>> {
+        static OPEN: Mutex<Option<HashMap<u32, Weak<Device>>>> = Mutex::new(None);
+        let count = runtime::device_count()?;
+        if index >= count {
+            let expected = match count {
+                0 => "none: the HIP runtime sees no device".to_owned(),
+                1 => "0, the only one".to_owned(),
+                n => format!("0 to {}", n - 1),
+            };
+            return Err(Error::invalid("hip device", index, expected));
+        }
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.get_or_insert_default();
+        if let Some(device) = open.get(&index).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let info = describe(index)?;
+        runs_on(&info)?;
+        let runtime = Runtime::new(index);
+        let device = Arc::new(Self {
+            info,
+            shared: runtime.properties()?.shared,
+            runtime,
+            pool: Pool::default(),
+            modules: Modules::default(),
+            streams: Mutex::default(),
+        });
+        open.insert(index, Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    /// The streams that there are at this moment.
+    pub(crate) fn live_streams(&self) -> Vec<Arc<Stream>> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|s| s.strong_count() > 0);
+        streams.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // All handles and buffers are gone, so every stream has been waited for.
+        let _ = self.pool.empty(self);
+        self.modules.clear();
+    }
+}
+
+/// One stream on one AMD GPU.
+pub struct HipBackend {
+    pub(crate) stream: Arc<Stream>,
+}
+
+impl HipBackend {
+    /// Opens the device of this index.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the HIP runtime is missing, or has no
+    /// kernels for the device's architecture, with both named;
+    /// [`Error::Invalid`] where there is no such device.
+    pub fn open(index: u32) -> Result<Self> {
+        Ok(Self { stream: Stream::new(Device::open(index)?)? })
+    }
+
+    /// The module of a source, loaded if it is not yet.
+    pub(crate) fn module(&self, unit: &str) -> Result<Arc<Module>> {
+        self.stream.device.modules.get(&self.stream.device, unit)
+    }
+
+    /// Blocks for `work` pieces of which a block does `each` at a time: enough
+    /// to fill the device some times over, and the blocks take turns.
+    pub(crate) fn blocks(&self, work: u64, each: u32) -> u32 {
+        let most = u64::from(self.stream.device.info.units) * 32;
+        // At most `units * 32` blocks, which fit a u32.
+        work.div_ceil(u64::from(each.max(1))).clamp(1, most.max(1)) as u32
+    }
+}
+
+impl Backend for HipBackend {
+    fn device(&self) -> &DeviceInfo {
+        &self.stream.device.info
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        let (free, total) = self.stream.device.runtime.memory()?;
+        let idle = self.stream.device.pool.idle_bytes();
+        Ok(MemoryInfo { free: (free as u64).saturating_add(idle), total: total as u64 })
+    }
+
+    fn fork(&self) -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Self { stream: Stream::new(Arc::clone(&self.stream.device))? }))
+    }
+
+    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(HipMemory::new(&self.stream.device, bytes)?))
+    }
+
+    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+        let memory = HipMemory::new(&self.stream.device, host.len())?;
+        // SAFETY: the memory was made for as many bytes.
+        unsafe { self.stream.upload(memory.address(), host.as_slice())? };
+        Ok(Box::new(memory))
+    }
+
+    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+        let to = dst.memory::<HipMemory>().address() + dst.offset() as u64;
+        // SAFETY: core has checked that the region has the source's length and lies in the buffer.
+        unsafe { self.stream.upload(to, src) }
+    }
+
+    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+        // SAFETY: as in `upload_raw`.
+        unsafe { self.stream.download(memory::address(src), dst) }
+    }
+
+    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+        let to = dst.memory::<HipMemory>().address() + dst.offset() as u64;
+        // SAFETY: core has checked that the region lies in the buffer.
+        unsafe { self.stream.device.runtime.fill(to, byte, dst.bytes(), self.stream.handle) }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>> {
+        Ok(Box::new(HipMark::new(&self.stream)?))
+    }
+
+    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        HipMark::elapsed(from, to)
+    }
+}

@@ -1,0 +1,111 @@
+//! The routing map: a counting sort in four launches.
+
+use strata_core::Result;
+use strata_core::backend::ops::MapRoutes;
+
+use crate::HipBackend;
+use crate::memory::{HipMemory, of, of_mut};
+use crate::module::{Launch, Module};
+use crate::stream::Stream;
+
+/// The source of these kernels.
+pub(crate) const UNIT: &str = "map";
+/// Routes of a chunk at least, where there are fewer chunks than the device can run.
+const CHUNK: u32 = 1024;
+/// Counters at most, unless one chunk alone has more experts.
+const COUNTERS: u64 = 1 << 24;
+
+/// `MapArgs` of `map.cu`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MapArgs {
+    ids: u64,
+    slot: u64,
+    src: u64,
+    bounds: u64,
+    counts: u64,
+    routes: u32,
+    k: u32,
+    experts: u32,
+    chunks: u32,
+    chunk_routes: u32,
+    id_bits: u32,
+}
+
+/// Threads of the passes that have whole blocks.
+pub(crate) fn threads(module: &Module, stream: &Stream) -> Result<u32> {
+    let [threads, ..] = module.shape::<4>(stream, "strata_map_shape")?;
+    Ok(threads)
+}
+
+/// How the routes are cut: chunks and the routes of each.
+fn cut(routes: u32, experts: u32, units: u32) -> (u32, u32) {
+    let most = (COUNTERS / u64::from(experts)).clamp(1, u64::from(units) * 8) as u32;
+    let size = routes.div_ceil(most).max(CHUNK).next_multiple_of(CHUNK);
+    (routes.div_ceil(size), size)
+}
+
+impl HipBackend {
+    pub(crate) fn map_launches(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+        let stream = &self.stream;
+        let routes = op.routes();
+        // Core keeps all three below 2^31.
+        let (rows, k, experts) = (routes.rows() as u32, routes.k() as u32, routes.experts() as u32);
+        let ids = of(routes.ids());
+        let (slot, src, bounds) = op.out();
+        let bounds = of_mut(bounds);
+        if rows == 0 {
+            let bytes = (experts as usize + 1) * size_of::<u32>();
+            // SAFETY: the bounds are experts + 1 values.
+            return unsafe { stream.device.runtime.fill(bounds, 0, bytes, stream.handle) };
+        }
+        let (chunks, chunk_routes) = cut(rows, experts, stream.device.info.units);
+        let counters = experts as usize * chunks as usize * size_of::<u32>();
+        let counts = HipMemory::new(&stream.device, counters)?;
+        let args = MapArgs {
+            ids,
+            slot: of_mut(slot),
+            src: of_mut(src),
+            bounds,
+            counts: counts.address(),
+            routes: rows,
+            k,
+            experts,
+            chunks,
+            chunk_routes,
+            id_bits: u32::BITS - (experts - 1).leading_zeros(),
+        };
+        let module = self.module(UNIT)?;
+        let [threads, rank_threads, waves, _] = module.shape(stream, "strata_map_shape")?;
+        for (name, launch) in [
+            ("strata_map_count", Launch::row(chunks, threads)),
+            ("strata_map_chunks", Launch::row(self.blocks(experts.into(), waves), threads)),
+            ("strata_map_bounds", Launch::row(1, threads)),
+            ("strata_map_rank", Launch::row(chunks, rank_threads)),
+        ] {
+            // SAFETY: the arguments are `MapArgs`; core checked the views, ids lie in 0..experts,
+            // and the counters are experts x chunks.
+            unsafe { module.launch(stream, name, launch, &args)? };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_the_routes_once() {
+        for routes in [1, 2, 1023, 1024, 1025, 81_920, 327_680, i32::MAX as u32] {
+            for experts in [1, 8, 512, 1 << 20, i32::MAX as u32] {
+                for units in [1, 2, 60, 304] {
+                    let (chunks, size) = cut(routes, experts, units);
+                    assert!(u64::from(chunks) * u64::from(size) >= u64::from(routes));
+                    assert!(u64::from(chunks - 1) * u64::from(size) < u64::from(routes));
+                    assert!(chunks == 1 || u64::from(chunks) * u64::from(experts) <= COUNTERS);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Code objects: loaded when first used, and what they say of their launches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strata_core::{Error, Result};
+use strata_kernels_hip as kernels;
+
+use crate::device::Device;
+use crate::runtime::{Handle, Runtime};
+use crate::stream::Stream;
+
+/// The modules of a device, by the name of their source.
+#[derive(Default)]
+pub(crate) struct Modules {
+    loaded: Mutex<HashMap<String, Arc<Module>>>,
+}
+
+/// One loaded code object.
+pub(crate) struct Module {
+    runtime: Runtime,
+    handle: Handle,
+    functions: Mutex<HashMap<String, Handle>>,
+    shapes: Mutex<HashMap<String, Arc<[u32]>>>,
+}
+
+impl Modules {
+    /// The code object of `unit` for this device.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where it was not compiled for the device's
+    /// architecture, and those of the runtime.
+    pub(crate) fn get(&self, device: &Device, unit: &str) -> Result<Arc<Module>> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = loaded.get(unit) {
+            return Ok(Arc::clone(module));
+        }
+        let image = kernels::image(unit, &device.info.arch).ok_or_else(|| Error::Device {
+            device: device.info.id.to_string(),
+            call: "looking for a kernel",
+            detail: format!("{unit} was not compiled for {}", device.info.arch),
+        })?;
+        let module = Arc::new(Module {
+            runtime: device.runtime,
+            handle: device.runtime.module_load(image)?,
+            functions: Mutex::default(),
+            shapes: Mutex::default(),
+        });
+        loaded.insert(unit.to_owned(), Arc::clone(&module));
+        Ok(module)
+    }
+
+    /// Unloads everything; for the end of the device.
+    pub(crate) fn clear(&self) {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Module {
+    fn function(&self, name: &str) -> Result<Handle> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&function) = functions.get(name) {
+            return Ok(function);
+        }
+        let function = self.runtime.function(self.handle, name)?;
+        functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// The numbers of a table that the image exports, which launches follow
+    /// from: the image is asked, since it knows what it was compiled with.
+    ///
+    /// # Errors
+    /// Those of the runtime, and [`Error::Device`] where the table has another length.
+    pub(crate) fn shape<const N: usize>(&self, stream: &Stream, name: &str) -> Result<[u32; N]> {
+        let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shapes.get(name).map(Arc::clone);
+        let values = match known {
+            Some(values) => values,
+            None => {
+                let (address, bytes) = self.runtime.global(self.handle, name)?;
+                let mut values = vec![0u32; bytes / size_of::<u32>()];
+                // SAFETY: the runtime says that the variable has so many bytes.
+                unsafe { stream.download(address, bytemuck::cast_slice_mut(&mut values))? };
+                let values: Arc<[u32]> = values.into();
+                shapes.insert(name.to_owned(), Arc::clone(&values));
+                values
+            }
+        };
+        <[u32; N]>::try_from(&*values).map_err(|_| Error::Device {
+            device: stream.device.info.id.to_string(),
+            call: "reading a kernel's launch shape",
+            detail: format!("{name} has {} numbers, expected {N}", values.len()),
+        })
+    }
+
+    /// Launches the kernel `name`.
+    ///
+    /// # Safety
+    /// As [`Runtime::launch`].
+    pub(crate) unsafe fn launch<A: Copy>(
+        &self,
+        stream: &Stream,
+        name: &str,
+        launch: Launch,
+        args: &A,
+    ) -> Result<()> {
+        let function = self.function(name)?;
+        let Launch { grid, threads, shared } = launch;
+        // SAFETY: the caller's.
+        unsafe { self.runtime.launch(function, grid, threads, shared, stream.handle, args) }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: launches hold the module while they use it, and the device
+        // waits for its streams before it lets go of its modules.
+        let _ = unsafe { self.runtime.module_unload(self.handle) };
+    }
+}
+
+/// How many blocks of how many threads, with how many bytes of dynamic shared memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) grid: [u32; 2],
+    pub(crate) threads: u32,
+    pub(crate) shared: u32,
+}
+
+impl Launch {
+    /// One row of blocks, without dynamic shared memory.
+    pub(crate) fn row(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1], threads, shared: 0 }
+    }
+}
+
+/// The report's part of a kernel's arguments.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ReportArgs {
+    pub(crate) word: u64,
+    pub(crate) value_kind: u32,
+    pub(crate) header_kind: u32,
+}
+
+impl ReportArgs {
+    pub(crate) fn new(to: Option<&mut strata_core::backend::ops::ReportTo<'_>>) -> Self {
+        to.map_or_else(Self::default, |to| Self {
+            value_kind: to.value_kind(),
+            header_kind: to.header_kind(),
+            word: crate::memory::of_mut(to.word()),
+        })
+    }
+}

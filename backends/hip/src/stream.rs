@@ -1,0 +1,224 @@
+//! A stream, its staging memory, and marks in it.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use strata_core::backend::Mark;
+use strata_core::{Error, Result};
+
+use crate::device::Device;
+use crate::runtime::{Address, Handle, Runtime};
+
+/// Bytes of one half of the staging memory.
+const STAGE: usize = 8 << 20;
+
+/// One ordered stream of work.
+pub(crate) struct Stream {
+    pub(crate) device: Arc<Device>,
+    pub(crate) handle: Handle,
+    stages: Mutex<Option<Stages>>,
+}
+
+impl Stream {
+    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let handle = device.runtime.stream_create()?;
+        let this = Arc::new(Self { device, handle, stages: Mutex::new(None) });
+        this.device
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&this));
+        Ok(this)
+    }
+
+    fn runtime(&self) -> Runtime {
+        self.device.runtime
+    }
+
+    /// Waits for everything launched.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.runtime().stream_synchronize(self.handle)
+    }
+
+    /// Copies in, in stream order, through page-locked memory: `src` is free on return.
+    ///
+    /// # Safety
+    /// `src.len()` bytes at `to` are memory of this device.
+    pub(crate) unsafe fn upload(&self, to: Address, src: &[u8]) -> Result<()> {
+        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        if stages.is_none() {
+            *stages = Some(Stages::new(self.runtime(), src.len())?);
+        }
+        let Some(stages) = stages.as_mut().map(|s| s.at_least(src.len())).transpose()? else {
+            return Ok(());
+        };
+        for (i, part) in src.chunks(stages.size).enumerate() {
+            let stage = stages.next()?;
+            // SAFETY: the stage has `size` bytes and the stream is past its last use; the rest is
+            // the caller's. The stage stays until the stream does.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), stage.memory, part.len());
+                let to = to + (i * stages.size) as Address;
+                self.runtime().copy_in(to, stage.memory, part.len(), self.handle)?;
+            }
+            self.runtime().event_record(stage.event, self.handle)?;
+        }
+        Ok(())
+    }
+
+    /// Copies out, in stream order, and waits.
+    ///
+    /// # Safety
+    /// `dst.len()` bytes at `from` are memory of this device.
+    pub(crate) unsafe fn download(&self, from: Address, dst: &mut [u8]) -> Result<()> {
+        // SAFETY: the caller's; `dst` outlives the copy, which is waited for.
+        let copied =
+            unsafe { self.runtime().copy_out(dst.as_mut_ptr(), from, dst.len(), self.handle) };
+        // Wait in any case: after an error the copy may still be under way.
+        copied.and(self.synchronize())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // An error here was reported by the launch or will be by the next stream.
+        let _ = self.synchronize();
+        let stages = self.stages.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop(stages.take());
+        // SAFETY: the stream is idle, and this was its only owner.
+        let _ = unsafe { self.runtime().stream_destroy(self.handle) };
+    }
+}
+
+/// Two pieces of page-locked memory: one is filled while the other is copied.
+struct Stages {
+    runtime: Runtime,
+    size: usize,
+    pair: [Stage; 2],
+    turn: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Stage {
+    memory: *mut u8,
+    /// Recorded after the copy from it.
+    event: Handle,
+}
+
+// SAFETY: it is plain memory, reached through the stream's lock only.
+unsafe impl Send for Stages {}
+
+impl Stages {
+    /// Pieces that hold `bytes`, but not more than [`STAGE`] each.
+    fn new(runtime: Runtime, bytes: usize) -> Result<Self> {
+        let size = bytes.next_power_of_two().clamp(64 << 10, STAGE);
+        let stage = || -> Result<Stage> {
+            let event = runtime.event_create(false)?;
+            match runtime.host_alloc(size) {
+                Ok(memory) => Ok(Stage { memory, event }),
+                Err(e) => {
+                    // SAFETY: made above and not used.
+                    let _ = unsafe { runtime.event_destroy(event) };
+                    Err(e)
+                }
+            }
+        };
+        let first = stage()?;
+        match stage() {
+            Ok(second) => Ok(Self { runtime, size, pair: [first, second], turn: 0 }),
+            Err(e) => {
+                release(runtime, first);
+                Err(e)
+            }
+        }
+    }
+
+    /// Grows the pieces where that saves turns.
+    fn at_least(&mut self, bytes: usize) -> Result<&mut Self> {
+        if bytes > self.size && self.size < STAGE {
+            let larger = Self::new(self.runtime, bytes)?;
+            for stage in self.pair {
+                self.runtime.event_synchronize(stage.event)?;
+            }
+            *self = larger;
+        }
+        Ok(self)
+    }
+
+    /// The next piece, when the copy from it is done.
+    fn next(&mut self) -> Result<Stage> {
+        self.turn ^= 1;
+        let stage = self.pair[self.turn];
+        self.runtime.event_synchronize(stage.event)?;
+        Ok(stage)
+    }
+}
+
+impl Drop for Stages {
+    fn drop(&mut self) {
+        for stage in self.pair {
+            // The copy from it may be under way where the stages are outgrown.
+            let _ = self.runtime.event_synchronize(stage.event);
+            release(self.runtime, stage);
+        }
+    }
+}
+
+fn release(runtime: Runtime, stage: Stage) {
+    // SAFETY: both were made by `Stages::new`, and this is their end.
+    unsafe {
+        let _ = runtime.event_destroy(stage.event);
+        let _ = runtime.host_free(stage.memory);
+    }
+}
+
+/// A point of a stream that knows its time.
+pub(crate) struct HipMark {
+    stream: Arc<Stream>,
+    event: Handle,
+}
+
+impl HipMark {
+    /// The end of what was launched so far.
+    pub(crate) fn new(stream: &Arc<Stream>) -> Result<Self> {
+        let event = stream.runtime().event_create(true)?;
+        let mark = Self { stream: Arc::clone(stream), event };
+        stream.runtime().event_record(event, stream.handle)?;
+        Ok(mark)
+    }
+
+    /// Time from one mark to another of the same stream; waits for the later.
+    pub(crate) fn elapsed(from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
+        let own = |mark: &'_ dyn Mark| {
+            mark.as_any().downcast_ref::<Self>().map(|m| (m.event, m.stream.handle))
+        };
+        let (Some(a), Some(b)) = (own(from), own(to)) else {
+            return Err(Error::invalid("mark", "a mark of another backend", "a mark of HIP"));
+        };
+        if a.1 != b.1 {
+            return Err(Error::invalid("marks", "two of different streams", "two of one stream"));
+        }
+        let runtime = to.as_any().downcast_ref::<Self>().map(|m| m.stream.runtime());
+        let Some(runtime) = runtime else { return Ok(Duration::ZERO) };
+        runtime.event_synchronize(b.0)?;
+        let ms = runtime.event_elapsed(a.0, b.0)?;
+        if ms < 0.0 {
+            return Err(Error::invalid("marks", "the later one first", "the earlier one first"));
+        }
+        Ok(Duration::from_secs_f64(f64::from(ms) / 1e3))
+    }
+}
+
+impl Mark for HipMark {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for HipMark {
+    fn drop(&mut self) {
+        // SAFETY: this was the event's only owner.
+        let _ = unsafe { self.stream.runtime().event_destroy(self.event) };
+    }
+}
