@@ -7,12 +7,13 @@ use std::time::Duration;
 use strata_core::backend::{
     Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
 };
+use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
 
 use crate::isa::{Cpu, Isa};
-use crate::map::Counts;
 use crate::memory::{self, CpuMemory};
-use crate::mmq::Scratch;
+use crate::mmq::Worker;
+use crate::scratch::Scratch;
 use crate::time::{self, CpuMark};
 
 /// How to open the CPU.
@@ -38,8 +39,12 @@ pub(crate) struct Shared {
     threads: usize,
     /// Helpers of the calling thread; rayon's global pool where there is none.
     pool: Option<rayon::ThreadPool>,
-    pub(crate) scratch: Scratch,
-    pub(crate) counts: Counts,
+    /// For products.
+    pub(crate) workers: Scratch<Worker>,
+    /// For maps: counts.
+    pub(crate) counts: Scratch<Vec<u32>>,
+    /// For scatter: blocks.
+    pub(crate) blocks: Scratch<Vec<[u8; BLOCK_BYTES]>>,
 }
 
 impl CpuBackend {
@@ -88,8 +93,9 @@ impl CpuBackend {
             cpu,
             threads,
             pool,
-            scratch: Scratch::default(),
-            counts: Counts::default(),
+            workers: Scratch::default(),
+            counts: Scratch::default(),
+            blocks: Scratch::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

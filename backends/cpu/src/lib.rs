@@ -30,6 +30,7 @@ mod q8;
 mod quantize;
 mod router;
 mod scatter;
+mod scratch;
 mod simd;
 mod time;
 

@@ -1,10 +1,7 @@
 //! The routing map: a counting sort, on several threads where it is long.
 
-use std::sync::Mutex;
-
 use strata_core::Result;
 use strata_core::backend::ops::MapRoutes;
-use strata_core::routing;
 
 use crate::CpuBackend;
 use crate::device::Shared;
@@ -13,28 +10,30 @@ use crate::memory::{self, Parts};
 /// Routed rows of a part; fewer are not worth another thread.
 const PART_ROWS: usize = 16 << 10;
 
-/// Counts of the parts, kept between launches.
-#[derive(Default)]
-pub(crate) struct Counts(Mutex<Vec<u32>>);
-
 impl CpuBackend {
     pub(crate) fn map(&self, op: &mut MapRoutes<'_>) -> Result<()> {
         let (routes, (mut slot, mut src, mut bounds)) = (op.routes(), op.out());
         let ids = memory::values(routes.ids());
         let (slot, src) = (memory::values_mut(&mut slot)?, memory::values_mut(&mut src)?);
         let bounds = memory::values_mut(&mut bounds)?;
-        let parts = (ids.len() / PART_ROWS).clamp(1, self.shared.threads());
         // A part counts every expert: that must stay small beside its rows.
-        match parts > 1 && bounds.len() <= ids.len() / parts {
-            true => in_parts(&self.shared, ids, routes.k(), parts, slot, src, bounds),
-            false => routing::map_into(ids, routes.k(), slot, src, bounds),
-        }
+        let most = ids.len() / PART_ROWS.max(bounds.len());
+        in_parts(
+            &self.shared,
+            ids,
+            routes.k(),
+            most.clamp(1, self.shared.threads()),
+            slot,
+            src,
+            bounds,
+        );
         Ok(())
     }
 }
 
-/// As [`routing::map_into`]: every part counts its ids, then knows where its
-/// rows of each expert begin (behind those of the parts before it) and fills them.
+/// As [`strata_core::routing::map_into`]: every part counts its ids, then knows
+/// where its rows of each expert begin (behind those of the parts before it)
+/// and fills them.
 fn in_parts(
     shared: &Shared,
     ids: &[i32],
@@ -46,7 +45,7 @@ fn in_parts(
 ) {
     let experts = bounds.len() - 1;
     let tokens = (ids.len() / k).div_ceil(parts);
-    let mut counts = shared.counts.0.lock().unwrap_or_else(|e| e.into_inner());
+    let mut counts = shared.counts.take();
     counts.clear();
     counts.resize(parts * experts, 0);
     let all = Parts::new(&mut counts);
@@ -76,12 +75,15 @@ fn in_parts(
         let (next, slot) = unsafe {
             (next.part(part * experts, experts), slot.part(part * tokens * k, ids.len()))
         };
-        for (i, (&id, slot)) in ids.iter().zip(slot).enumerate() {
-            let row = &mut next[id as usize];
-            *slot = *row;
-            // SAFETY: ... and so is every row, which was counted for one id of one part.
-            unsafe { src.part(*row as usize, 1)[0] = (part * tokens + i / k) as u32 };
-            *row += 1;
+        let first = part * tokens;
+        for (t, (ids, slots)) in ids.chunks_exact(k).zip(slot.chunks_exact_mut(k)).enumerate() {
+            for (&id, slot) in ids.iter().zip(slots) {
+                let row = &mut next[id as usize];
+                *slot = *row;
+                // SAFETY: ... and so is every row, which was counted for one id of one part.
+                unsafe { src.part(*row as usize, 1)[0] = (first + t) as u32 };
+                *row += 1;
+            }
         }
     });
 }
@@ -91,6 +93,7 @@ mod tests {
     use super::*;
     use crate::CpuOptions;
     use strata_core::format::random::SplitMix64;
+    use strata_core::routing;
 
     #[test]
     fn parts_give_the_map_of_one() {

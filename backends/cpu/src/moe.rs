@@ -18,6 +18,7 @@ use crate::memory::{self, Parts};
 use crate::q8::{self, Reporter};
 use crate::quantize::Input;
 use crate::router::{MOST_TOKENS, Scores, TILE};
+use crate::simd::{Simd, SimdWork};
 
 /// Rows of a task.
 const TASK_ROWS: usize = 16;
@@ -128,7 +129,7 @@ impl MoeOps for CpuBackend {
             let out = Parts::new(out);
             let (count, rows) = tasks(out_rows);
             self.shared.parallel(count, |task| {
-                self.shared.cpu.run(QuantizedHidden {
+                self.shared.cpu.run_simd(QuantizedHidden {
                     x,
                     order: gate_up.order(),
                     tokens,
@@ -238,11 +239,9 @@ struct QuantizedHidden<'a> {
     reporter: Option<&'a Reporter>,
 }
 
-impl Work for QuantizedHidden<'_> {
-    type Output = ();
-
+impl SimdWork for QuantizedHidden<'_> {
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self) {
         let ffn = self.x.cols / 2;
         for row in self.rows {
             let x = self.x.row(row);
@@ -254,7 +253,8 @@ impl Work for QuantizedHidden<'_> {
                 // SAFETY: every block belongs to one row, and every row to one task.
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
                 let out = out.as_mut_array().expect("a part as long as a block");
-                let seen = q8::block(&values, self.layout, out);
+                // SAFETY: inside a `run` of S.
+                let seen = unsafe { q8::block::<S>(&values, self.layout, out) };
                 if let Some(reporter) = self.reporter {
                     reporter.block(self.tokens.map_or(row, |tokens| tokens[row] as usize), seen);
                 }

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use strata_core::Result;
 use strata_core::backend::ops::ReportTo;
-use strata_core::numerics::canonical;
+use strata_core::numerics::{canonical, round_code};
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout};
 
 use crate::memory;
+use crate::simd::Simd;
 
 /// What a block was seen to hold.
 #[derive(Clone, Copy)]
@@ -57,135 +58,165 @@ impl Reporter {
 }
 
 /// The block of 128 values.
+///
+/// # Safety
+/// Inside a `run` of S.
 #[inline(always)]
-pub(crate) fn block(x: &[f32; BLOCK_VALUES], layout: Layout, out: &mut [u8; BLOCK_BYTES]) -> Seen {
+pub(crate) unsafe fn block<S: Simd>(
+    x: &[f32; BLOCK_VALUES],
+    layout: Layout,
+    out: &mut [u8; BLOCK_BYTES],
+) -> Seen {
     let (header, codes) = out.split_at_mut(HEADER_BYTES);
-    let mut value = false;
-    let mut finite = true;
-    if layout == Layout::D2S6 {
-        let mut halves = [0u16; 8];
-        for g in 0..2 {
-            let (d, any) = group::<64>(&x[64 * g..], &mut codes[64 * g..]);
-            halves[g] = f16_bits(d);
-            value |= any;
+    let x = x.as_chunks::<32>().0;
+    let codes = codes.as_chunks_mut::<32>().0;
+    let mut largest = [0; 4];
+    let mut halves = [0.0; 8];
+    // SAFETY: the caller's.
+    unsafe {
+        for i in 0..4 {
+            largest[i] = S::largest(&x[i]);
         }
-        for j in 0..6 {
-            halves[2 + j] = f16_bits(sum::<4>(&x[16 * j..]));
+        match layout {
+            Layout::D4 => {}
+            Layout::DS4 => {
+                for i in 0..4 {
+                    halves[2 * i + 1] = S::sum_32(&x[i]);
+                }
+            }
+            Layout::D2S6 => {
+                for i in 0..3 {
+                    [halves[2 * i + 2], halves[2 * i + 3]] = S::sums_16(&x[i]);
+                }
+            }
         }
-        for (to, half) in header.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
-            finite &= half & 0x7c00 != 0x7c00;
-            *to = half.to_le_bytes();
-        }
-        return Seen { value, header: !finite };
     }
-    for g in 0..4 {
-        let (d, any) = group::<32>(&x[32 * g..], &mut codes[32 * g..]);
-        value |= any;
-        let word = if layout == Layout::D4 {
-            finite &= d.is_finite();
-            canonical(d).to_bits()
-        } else {
-            let (d, s) = (f16_bits(d), f16_bits(sum::<8>(&x[32 * g..])));
-            finite &= d & 0x7c00 != 0x7c00 && s & 0x7c00 != 0x7c00;
-            u32::from(d) | u32::from(s) << 16
-        };
-        header[4 * g..4 * g + 4].copy_from_slice(&word.to_le_bytes());
+    let value = largest.into_iter().fold(0, u32::max) >= INFINITY;
+    let mut finite = true;
+    // SAFETY: the caller's, for every group.
+    unsafe {
+        match layout {
+            Layout::D4 => {
+                for (i, to) in header.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                    let d = group::<S>(&x[i..=i], &mut codes[i..=i], largest[i]);
+                    finite &= d.is_finite();
+                    *to = canonical(d).to_le_bytes();
+                }
+                return Seen { value, header: !finite };
+            }
+            Layout::DS4 => {
+                for i in 0..4 {
+                    halves[2 * i] = group::<S>(&x[i..=i], &mut codes[i..=i], largest[i]);
+                }
+            }
+            Layout::D2S6 => {
+                for i in 0..2 {
+                    let pair = 2 * i..2 * i + 2;
+                    let largest = largest[2 * i].max(largest[2 * i + 1]);
+                    halves[i] = group::<S>(&x[pair.clone()], &mut codes[pair], largest);
+                }
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    let halves = unsafe { S::f16_bits(halves) };
+    for (to, bits) in header.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
+        finite &= bits & 0x7c00 != 0x7c00;
+        *to = bits.to_le_bytes();
     }
     Seen { value, header: !finite }
 }
 
-/// Bits of infinity: above them is NaN, from them on nothing is finite.
-const INFINITY: i32 = 0x7f80_0000;
-
-/// Codes and scale of the first `G` values, and whether one is not finite.
+/// The codes of a group whose largest magnitude is `largest`; returns its scale.
 ///
-/// A group of zeros needs no case of its own: 127/0 is infinite, zero times
-/// that is NaN, which is code 0, and 1/infinity is the scale 0.
+/// # Safety
+/// Inside a `run` of S.
 #[inline(always)]
-fn group<const G: usize>(x: &[f32], codes: &mut [u8]) -> (f32, bool) {
-    let (x, codes) = (&x[..G], &mut codes[..G]);
-    // Magnitudes order as integers. NaN is left out of the one maximum, and decides the other.
-    let (mut largest, mut any) = ([-1i32; 8], [0i32; 8]);
-    for x in x.as_chunks::<8>().0 {
-        for l in 0..8 {
-            let magnitude = (x[l].to_bits() & 0x7fff_ffff) as i32;
-            let key = if magnitude > INFINITY { -1 } else { magnitude };
-            largest[l] = largest[l].max(key);
-            any[l] = any[l].max(magnitude);
+unsafe fn group<S: Simd>(x: &[[f32; 32]], codes: &mut [[u8; 32]], largest: u32) -> f32 {
+    let d_inv = 127.0 / f32::from_bits(largest);
+    if largest >= INFINITY || d_inv == f32::INFINITY {
+        return special_group(x, codes);
+    }
+    for (x, codes) in x.iter().zip(codes) {
+        // SAFETY: the caller's; products with d_inv are within a rounding of 127.
+        unsafe { S::codes(x, d_inv, codes) };
+    }
+    1.0 / d_inv
+}
+
+/// Bits of infinity: above them is NaN, from them on nothing is finite.
+const INFINITY: u32 = 0x7f80_0000;
+
+/// The scale and codes of a group of zeros, one with values that are not
+/// finite, or one so small that 127 over its largest is infinite.
+///
+/// Zeros need no case of their own: zero times infinity is NaN, which is code
+/// 0, and one over infinity is the scale 0.
+#[cold]
+#[inline(never)]
+fn special_group(x: &[[f32; 32]], codes: &mut [[u8; 32]]) -> f32 {
+    // max() leaves NaN out; it stays where there is nothing else.
+    let largest = x.as_flattened().iter().map(|x| x.abs()).fold(f32::NAN, f32::max);
+    let d_inv = 127.0 / largest;
+    for (x, codes) in x.iter().zip(codes) {
+        for (code, &x) in codes.iter_mut().zip(x) {
+            *code = round_code(x * d_inv) as u8;
         }
     }
-    let largest = largest.into_iter().fold(-1, i32::max);
-    let any = any.into_iter().fold(0, i32::max);
-    // All ones are a NaN: what -1 stands for.
-    let d_inv = 127.0 / f32::from_bits(largest as u32);
-    for (code, &x) in codes.iter_mut().zip(x) {
-        *code = round_code(x * d_inv) as u8;
-    }
-    (1.0 / d_inv, any >= INFINITY)
-}
-
-/// [`strata_core::numerics::round_code`] without branches.
-#[inline(always)]
-fn round_code(x: f32) -> i8 {
-    let x = if x > 127.0 { 127.0 } else { x };
-    let x = if x < -127.0 { -127.0 } else { x };
-    let x = if x.is_nan() { 0.0 } else { x };
-    // The float below 1/2 is enough to carry every half and above to the next integer, and does not
-    // carry the float below a half there: the sum of those two rounds to below it.
-    let x = x + 0.499_999_97_f32.copysign(x);
-    // SAFETY: x is within -127.5..=127.5.
-    unsafe { x.to_int_unchecked::<i32>() as i8 }
-}
-
-/// The sum of `4 * N` values: four at a time in order, then halves.
-#[inline(always)]
-fn sum<const N: usize>(x: &[f32]) -> f32 {
-    let x = &x.as_chunks::<4>().0[..N];
-    let mut parts: [f32; N] = std::array::from_fn(|i| ((x[i][0] + x[i][1]) + x[i][2]) + x[i][3]);
-    let mut count = N;
-    while count > 1 {
-        count /= 2;
-        for i in 0..count {
-            parts[i] += parts[i + count];
-        }
-    }
-    parts[0]
-}
-
-/// [`strata_core::numerics::f16_bits`] without branches and calls.
-#[inline(always)]
-fn f16_bits(x: f32) -> u16 {
-    let sign = (x.to_bits() >> 16) as u16 & 0x8000;
-    let magnitude = x.to_bits() & 0x7fff_ffff;
-    // Normal: take the bias from 127 to 15 and 13 bits off, to the nearest, ties to even.
-    let odd = magnitude >> 13 & 1;
-    let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
-    // Below 2^-14: added to 1/2 the last bit is worth 2^-24, as the result's is, and the adder rounds.
-    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-    let finite = if magnitude < 113 << 23 { subnormal } else { normal };
-    // Everything from 65520 on, and infinity.
-    let bits = if magnitude >= 0x477f_f000 { 0x7c00 } else { finite as u16 };
-    let nan = magnitude > INFINITY as u32;
-    if nan { strata_core::numerics::NAN_F16 } else { sign | bits }
+    1.0 / d_inv
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::isa::{Cpu, Isa};
+    use crate::simd::SimdWork;
     use strata_core::numerics;
+
+    /// Codes of `x` with the scale 1.
+    struct Codes<'a>(&'a [[f32; 32]], &'a mut [[u8; 32]]);
+
+    impl SimdWork for Codes<'_> {
+        #[inline(always)]
+        fn run<S: Simd>(self) {
+            for (x, codes) in self.0.iter().zip(self.1) {
+                // SAFETY: inside a `run`; the values are at most 127.
+                unsafe { S::codes(x, 1.0, codes) }
+            }
+        }
+    }
 
     #[test]
     fn codes_at_every_half_and_its_neighbours() {
-        let mut values = vec![0.0, f32::NAN, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, 1e-45];
-        for half in 0..=512 {
+        let mut values = vec![0.0, f32::MIN_POSITIVE, 1e-45];
+        for half in 0..=508 {
             let at = half as f32 * 0.25;
             values.extend([at.next_down(), at, at.next_up()]);
         }
-        for bits in (0..=u32::MAX).step_by(1021) {
+        for bits in (0..127f32.to_bits()).step_by(1021) {
             values.push(f32::from_bits(bits));
         }
-        for x in values {
-            for x in [x, -x] {
-                assert_eq!(super::round_code(x), numerics::round_code(x), "{x:e}");
+        values.extend(values.clone().iter().map(|x| -x));
+        values.resize(values.len().next_multiple_of(32), 0.0);
+        let mut codes = vec![0xa5; values.len()];
+        for isa in Isa::supported() {
+            let to = codes.as_chunks_mut().0;
+            Cpu::new(isa).unwrap().run_simd(Codes(values.as_chunks().0, to));
+            for (x, code) in values.iter().zip(&codes) {
+                assert_eq!(*code as i8, numerics::round_code(*x), "{x:e} with {isa}");
+            }
+        }
+    }
+
+    /// f32 to f16.
+    struct Halves<'a>(&'a [[f32; 8]], &'a mut [[u16; 8]]);
+
+    impl SimdWork for Halves<'_> {
+        #[inline(always)]
+        fn run<S: Simd>(self) {
+            for (x, bits) in self.0.iter().zip(self.1) {
+                // SAFETY: inside a `run`.
+                *bits = unsafe { S::f16_bits(*x) };
             }
         }
     }
@@ -201,9 +232,14 @@ mod tests {
             }
         }
         values.extend((0..=u32::MAX).step_by(1021).map(f32::from_bits));
-        for x in values {
-            for x in [x, -x] {
-                assert_eq!(super::f16_bits(x), numerics::f16_bits(x), "{x:e}");
+        values.extend(values.clone().iter().map(|x| -x));
+        values.resize(values.len().next_multiple_of(8), 0.0);
+        let mut halves = vec![0xa5a5; values.len()];
+        for isa in Isa::supported() {
+            let to = halves.as_chunks_mut().0;
+            Cpu::new(isa).unwrap().run_simd(Halves(values.as_chunks().0, to));
+            for (x, bits) in values.iter().zip(&halves) {
+                assert_eq!(*bits, numerics::f16_bits(*x), "{x:e} with {isa}");
             }
         }
     }

@@ -8,9 +8,9 @@ use strata_core::backend::ops::QuantizeRows;
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
 
 use crate::CpuBackend;
-use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::q8::{self, Reporter, Seen};
+use crate::simd::{Simd, SimdWork};
 
 /// Rows of a task: their blocks of one k are one run of memory.
 const TASK_ROWS: usize = 16;
@@ -27,7 +27,7 @@ impl Quantize for CpuBackend {
             let x = Input { values: memory::values(x.data()), stride: x.stride(), cols: x.cols() };
             self.shared.parallel(out_rows.div_ceil(TASK_ROWS), |task| {
                 let rows = task * TASK_ROWS..out_rows.min((task + 1) * TASK_ROWS);
-                self.shared.cpu.run(Rows {
+                self.shared.cpu.run_simd(Rows {
                     x,
                     src: src.map(memory::values),
                     tokens: tokens.map(memory::values),
@@ -62,8 +62,11 @@ impl<'a> Input<'a> {
 }
 
 /// Block `k_block` of a row, zeros past its end.
+///
+/// # Safety
+/// Inside a `run` of S.
 #[inline(always)]
-pub(crate) fn block_of_row(
+pub(crate) unsafe fn block_of_row<S: Simd>(
     row: &[f32],
     k_block: usize,
     layout: Layout,
@@ -71,11 +74,13 @@ pub(crate) fn block_of_row(
 ) -> Seen {
     let rest = row.get(k_block * BLOCK_VALUES..).unwrap_or_default();
     match rest.first_chunk() {
-        Some(x) => q8::block(x, layout, out),
+        // SAFETY: the caller's.
+        Some(x) => unsafe { q8::block::<S>(x, layout, out) },
         None => {
             let mut x = [0.0; BLOCK_VALUES];
             x[..rest.len()].copy_from_slice(rest);
-            q8::block(&x, layout, out)
+            // SAFETY: the caller's.
+            unsafe { q8::block::<S>(&x, layout, out) }
         }
     }
 }
@@ -91,11 +96,9 @@ struct Rows<'a> {
     reporter: Option<&'a Reporter>,
 }
 
-impl Work for Rows<'_> {
-    type Output = ();
-
+impl SimdWork for Rows<'_> {
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self) {
         for row in self.rows {
             let from = self.src.map_or(row, |src| src[row] as usize);
             let x = self.x.row(from);
@@ -104,7 +107,8 @@ impl Work for Rows<'_> {
                 // SAFETY: every block belongs to one row, and every row to one task.
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
                 let out = out.as_mut_array().expect("a part as long as a block");
-                let seen = block_of_row(x, k_block, self.layout, out);
+                // SAFETY: inside a `run` of S.
+                let seen = unsafe { block_of_row::<S>(x, k_block, self.layout, out) };
                 if let Some(reporter) = self.reporter {
                     reporter.block(self.tokens.map_or(from, |tokens| tokens[from] as usize), seen);
                 }

@@ -1,6 +1,10 @@
 //! q8_1 of tokens, each quantized once and written to all its rows.
-
-use std::ops::Range;
+//!
+//! A task is one block along k of all tokens. It quantizes them into memory of
+//! its own, which the second cache holds up to some thousand tokens, and then
+//! writes the output's rows in their order, each from its token. Written the
+//! other way round, token by token, the rows would be 144 bytes here and
+//! there: half-filled lines that are fetched, evicted and fetched again.
 
 use strata_core::Result;
 use strata_core::backend::Scatter;
@@ -8,42 +12,41 @@ use strata_core::backend::ops::QuantizeScatter;
 use strata_core::q8_1::{BLOCK_BYTES, Layout, k_blocks};
 
 use crate::CpuBackend;
-use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::q8::Reporter;
 use crate::quantize::{Input, block_of_row};
+use crate::simd::{Simd, SimdWork};
 
-/// Blocks along k of a task. The rows of an expert fill up in ascending
-/// tokens, so a task writes one stream per expert and block along k: few
-/// enough that the lines they end in stay in the second cache.
-const TASK_K_BLOCKS: usize = 4;
-/// Tokens of a task.
-const TASK_TOKENS: usize = 512;
+/// Outputs from here on go past the caches: they would not be found there
+/// later, and what is not cached need not be fetched before it is written.
+const PAST_CACHES: usize = 24 << 20;
 
 impl Scatter for CpuBackend {
     fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
         let reporter = op.report_to().map(|to| Reporter::new(to));
-        let (x, map) = (op.x(), op.map());
-        let (out_rows, layout) = (op.out().rows(), op.out().layout());
-        let slot = memory::values(map.slot());
+        let (x, src) = (op.x(), memory::values(op.map().src()));
+        let layout = op.out().layout();
         {
             let mut out = op.out().data();
             let out = memory::values_mut(&mut out)?;
+            let past_caches = out.len() >= PAST_CACHES;
             let out = Parts::new(out);
-            let x_rows = x.rows();
+            let tokens = x.rows();
             let x = Input { values: memory::values(x.data()), stride: x.stride(), cols: x.cols() };
-            let along_k = k_blocks(x.cols).div_ceil(TASK_K_BLOCKS);
-            self.shared.parallel(along_k * x_rows.div_ceil(TASK_TOKENS), |task| {
-                let (tokens, k) = (task / along_k * TASK_TOKENS, task % along_k * TASK_K_BLOCKS);
-                self.shared.cpu.run(Tokens {
+            let loan = || self.shared.blocks.take();
+            self.shared.parallel_with(k_blocks(x.cols), loan, |blocks, k_block| {
+                blocks.resize(tokens, [0; BLOCK_BYTES]);
+                self.shared.cpu.run_simd(KBlock {
                     x,
-                    slot,
-                    k: map.k(),
-                    out,
-                    out_rows,
+                    src,
+                    blocks,
+                    // SAFETY: one task per block along k, and its rows are one run of the output.
+                    out: unsafe {
+                        out.part(k_block * src.len() * BLOCK_BYTES, src.len() * BLOCK_BYTES)
+                    },
                     layout,
-                    tokens: tokens..x_rows.min(tokens + TASK_TOKENS),
-                    k_blocks: k..k_blocks(x.cols).min(k + TASK_K_BLOCKS),
+                    k_block,
+                    past_caches,
                     reporter: reporter.as_ref(),
                 });
             });
@@ -55,40 +58,75 @@ impl Scatter for CpuBackend {
     }
 }
 
-struct Tokens<'a> {
+struct KBlock<'a> {
     x: Input<'a>,
-    slot: &'a [u32],
-    k: usize,
-    out: Parts<'a, u8>,
-    out_rows: usize,
+    src: &'a [u32],
+    blocks: &'a mut [[u8; BLOCK_BYTES]],
+    out: &'a mut [u8],
     layout: Layout,
-    tokens: Range<usize>,
-    k_blocks: Range<usize>,
+    k_block: usize,
+    past_caches: bool,
     reporter: Option<&'a Reporter>,
 }
 
-impl Work for Tokens<'_> {
-    type Output = ();
-
+impl SimdWork for KBlock<'_> {
     #[inline(always)]
-    fn run(self) {
-        let mut block = [0; BLOCK_BYTES];
-        for token in self.tokens {
+    fn run<S: Simd>(self) {
+        for (token, block) in self.blocks.iter_mut().enumerate() {
             let x = self.x.row(token);
-            let slot = &self.slot[token * self.k..][..self.k];
-            for k_block in self.k_blocks.clone() {
-                let seen = block_of_row(x, k_block, self.layout, &mut block);
-                for &row in slot {
-                    let at = (k_block * self.out_rows + row as usize) * BLOCK_BYTES;
-                    // SAFETY: the map gives every row to one choice of one token, and every token
-                    // and block along k belongs to one task.
-                    let out = unsafe { self.out.part(at, BLOCK_BYTES) };
-                    out.copy_from_slice(&block);
+            // SAFETY: inside a `run` of S.
+            let seen = unsafe { block_of_row::<S>(x, self.k_block, self.layout, block) };
+            if let Some(reporter) = self.reporter {
+                reporter.block(token, seen);
+            }
+        }
+        let out = self.out.as_chunks_mut().0;
+        match self.past_caches {
+            true => {
+                for (out, &token) in out.iter_mut().zip(self.src) {
+                    stream(&self.blocks[token as usize], out);
                 }
-                if let Some(reporter) = self.reporter {
-                    reporter.block(token, seen);
+                fence();
+            }
+            false => {
+                for (out, &token) in out.iter_mut().zip(self.src) {
+                    *out = self.blocks[token as usize];
                 }
             }
         }
     }
 }
+
+/// Writes a block past the caches.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+fn stream(from: &[u8; BLOCK_BYTES], to: &mut [u8; BLOCK_BYTES]) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
+    // Buffers start at a multiple of 256, and blocks are a multiple of 16; a view into one may not.
+    if !to.as_ptr().cast::<u128>().is_aligned() {
+        *to = *from;
+        return;
+    }
+    for (from, to) in from.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0) {
+        // SAFETY: 16 bytes each, `to` aligned; SSE2 is part of x86-64.
+        unsafe { _mm_stream_si128(to.as_mut_ptr().cast(), _mm_loadu_si128(from.as_ptr().cast())) }
+    }
+}
+
+/// Makes streamed writes visible before anything that follows.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+fn fence() {
+    // SAFETY: SSE is part of x86-64.
+    unsafe { std::arch::x86_64::_mm_sfence() }
+}
+
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+fn stream(from: &[u8; BLOCK_BYTES], to: &mut [u8; BLOCK_BYTES]) {
+    *to = *from;
+}
+
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+fn fence() {}

@@ -20,7 +20,6 @@ mod tile;
 mod weights;
 
 use std::ops::Range;
-use std::sync::Mutex;
 
 use strata_core::backend::Mmq;
 use strata_core::backend::ops::{Product, Rows};
@@ -29,9 +28,8 @@ use strata_core::{Result, WeightType};
 
 use crate::CpuBackend;
 use crate::device::Shared;
-use crate::isa::Isa;
 use crate::memory::{self, Parts};
-use crate::simd::{Plain, Simd};
+use crate::simd::{Simd, WithSimd};
 use activations::{Activations, RoutedRows, Source};
 use plan::{Plan, Unit};
 use tile::{Kernels, StoreTile};
@@ -49,64 +47,32 @@ impl Mmq for CpuBackend {
     }
 
     fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
-        let shared = &*self.shared;
-        match shared.cpu.isa() {
-            Isa::Plain | Isa::Neon => multiply(shared, Plain, op),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => match crate::simd::Avx2::of(shared.cpu) {
-                Some(simd) => multiply(shared, simd, op),
-                None => unreachable!("the instruction set was matched"),
-            },
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => match crate::simd::Avx512::of(shared.cpu) {
-                Some(simd) => multiply(shared, simd, op),
-                None => unreachable!("the instruction set was matched"),
-            },
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => unreachable!("not opened on this architecture"),
-        }
+        self.shared.cpu.with_simd(Multiply { shared: &self.shared, op })
     }
 }
 
-/// Memory of the threads between launches: a launch in the steady state
-/// allocates nothing that grows with its shapes.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    free: Mutex<Vec<Worker>>,
+struct Multiply<'a, 'b> {
+    shared: &'a Shared,
+    op: &'a mut Product<'b>,
 }
 
-impl Scratch {
-    fn take(&self) -> Worker {
-        let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
-        free.pop().unwrap_or_default()
-    }
+impl WithSimd for Multiply<'_, '_> {
+    type Output = Result<()>;
 
-    fn give_back(&self, worker: Worker) {
-        self.free.lock().unwrap_or_else(|e| e.into_inner()).push(worker);
+    fn call<S: Simd>(self, simd: S) -> Result<()> {
+        multiply(self.shared, simd, self.op)
     }
 }
 
 /// What one thread works in.
 #[derive(Default)]
-struct Worker {
+pub(crate) struct Worker {
     weights: WeightTile,
     rows: RoutedRows,
     /// Which routed rows `rows` holds, in this launch.
     held: Option<Range<usize>>,
     /// Sums of a tile: a row of the tile's weight rows per routed row.
     acc: Vec<f32>,
-}
-
-/// A worker on loan for one launch.
-struct Loan<'a> {
-    worker: Worker,
-    from: &'a Scratch,
-}
-
-impl Drop for Loan<'_> {
-    fn drop(&mut self) {
-        self.from.give_back(std::mem::take(&mut self.worker));
-    }
 }
 
 /// What does not change in a launch.
@@ -158,14 +124,12 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Product<'_>) -> Result<(
             dst: Parts::new(dst),
             dst_stride,
         };
-        let loan = || {
-            let mut worker = shared.scratch.take();
+        let worker = || {
+            let mut worker = shared.workers.take();
             worker.held = None;
-            Loan { worker, from: &shared.scratch }
+            worker
         };
-        shared.parallel_with(plan.units(), loan, |loan, i| {
-            launch.unit(&plan.unit(i), &mut loan.worker)
-        });
+        shared.parallel_with(plan.units(), worker, |worker, i| launch.unit(&plan.unit(i), worker));
     }
     Ok(())
 }

@@ -205,8 +205,10 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                     }
                 }
                 for word in s * sub_words..(s + 1) * sub_words {
-                    let w: [S::I; VECTORS] =
-                        std::array::from_fn(|v| S::load_i(words.add(word * rows + v * S::LANES)));
+                    let mut w = [S::zero_i(); VECTORS];
+                    for v in 0..VECTORS {
+                        w[v] = S::load_i(words.add(word * rows + v * S::LANES));
+                    }
                     for n in 0..N {
                         let x = S::splat_i(*codes.add(n * row_words + word));
                         for v in 0..VECTORS {

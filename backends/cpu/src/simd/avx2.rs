@@ -2,7 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use strata_core::numerics::NAN_F32;
+
+use super::{BELOW_HALF, Simd};
 use crate::isa::{Cpu, Isa, Work, run_avx2};
 
 /// See [`Simd`]: made only where the machine has AVX2, FMA and F16C.
@@ -102,6 +104,31 @@ unsafe impl Simd for Avx2 {
     unsafe fn transpose(from: [*const u32; 8], to: *mut u32, stride: usize) {
         unsafe { transpose_8x8(from, to, stride) }
     }
+
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        unsafe { largest(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes(x: &[f32; 32], d_inv: f32, to: &mut [u8; 32]) {
+        unsafe { codes(x, d_inv, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_32(x: &[f32; 32]) -> f32 {
+        unsafe { sum_32(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
+        unsafe { sums_16(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
+        unsafe { f16_bits(x) }
+    }
 }
 
 /// Words change places in three rounds: pairs, then quads, then halves of registers.
@@ -112,7 +139,10 @@ unsafe impl Simd for Avx2 {
 #[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
 pub(super) unsafe fn transpose_8x8(from: [*const u32; 8], to: *mut u32, stride: usize) {
     unsafe {
-        let r = from.map(|row| _mm256_loadu_si256(row.cast()));
+        let mut r = [_mm256_setzero_si256(); 8];
+        for (r, from) in r.iter_mut().zip(from) {
+            *r = _mm256_loadu_si256(from.cast());
+        }
         let pairs = [
             (_mm256_unpacklo_epi32(r[0], r[1]), _mm256_unpackhi_epi32(r[0], r[1])),
             (_mm256_unpacklo_epi32(r[2], r[3]), _mm256_unpackhi_epi32(r[2], r[3])),
@@ -138,5 +168,131 @@ pub(super) unsafe fn transpose_8x8(from: [*const u32; 8], to: *mut u32, stride: 
             _mm256_storeu_si256(to.add(j * stride).cast(), first);
             _mm256_storeu_si256(to.add((j + 4) * stride).cast(), second);
         }
+    }
+}
+
+/// The four vectors of 32 values.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // as above
+unsafe fn load_32(x: &[f32; 32]) -> [__m256; 4] {
+    let x = x.as_ptr();
+    unsafe {
+        [
+            _mm256_loadu_ps(x),
+            _mm256_loadu_ps(x.add(8)),
+            _mm256_loadu_ps(x.add(16)),
+            _mm256_loadu_ps(x.add(24)),
+        ]
+    }
+}
+
+/// See [`Simd::largest`].
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn largest(x: &[f32; 32]) -> u32 {
+    unsafe {
+        let mask = _mm256_set1_epi32(0x7fff_ffff);
+        let mut m = [mask; 4];
+        for (m, x) in m.iter_mut().zip(load_32(x)) {
+            *m = _mm256_and_si256(*m, _mm256_castps_si256(x));
+        }
+        let m = _mm256_max_epi32(_mm256_max_epi32(m[0], m[1]), _mm256_max_epi32(m[2], m[3]));
+        let m = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256::<1>(m));
+        let m = _mm_max_epi32(m, _mm_shuffle_epi32::<0b01_00_11_10>(m));
+        let m = _mm_max_epi32(m, _mm_shuffle_epi32::<0b10_11_00_01>(m));
+        _mm_cvtsi128_si32(m) as u32
+    }
+}
+
+/// See [`Simd::codes`].
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn codes(x: &[f32; 32], d_inv: f32, to: &mut [u8; 32]) {
+    unsafe {
+        let (d_inv, sign) = (_mm256_set1_ps(d_inv), _mm256_set1_ps(-0.0));
+        let below_half = _mm256_set1_ps(BELOW_HALF);
+        let mut q = [_mm256_setzero_si256(); 4];
+        for (q, x) in q.iter_mut().zip(load_32(x)) {
+            let x = _mm256_mul_ps(x, d_inv);
+            let carry = _mm256_or_ps(_mm256_and_ps(x, sign), below_half);
+            *q = _mm256_cvttps_epi32(_mm256_add_ps(x, carry));
+        }
+        // Packing works within halves of registers: fours of the values come out as 0 2 4 6 1 3 5 7.
+        let q = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        let q = _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256(to.as_mut_ptr().cast(), q);
+    }
+}
+
+/// The sums of four consecutive values: 0 2 4 6 in the lower half, 1 3 5 7 in the upper.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // as above
+unsafe fn sums_of_four(x: &[f32; 32]) -> __m256 {
+    unsafe {
+        let [a, b, c, d] = load_32(x);
+        // Value i of all fours in one vector: a transpose inside each half.
+        let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+        let x0 = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+        let x1 = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+        let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+        let x2 = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+        let x3 = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+        _mm256_add_ps(_mm256_add_ps(_mm256_add_ps(x0, x1), x2), x3)
+    }
+}
+
+/// See [`Simd::sum_32`].
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn sum_32(x: &[f32; 32]) -> f32 {
+    unsafe {
+        let p = sums_of_four(x);
+        // 0 + 4 and 2 + 6 in the lower half, 1 + 5 and 3 + 7 in the upper; then those two; then both.
+        let r = _mm256_add_ps(p, _mm256_shuffle_ps::<0b01_00_11_10>(p, p));
+        let r = _mm256_add_ps(r, _mm256_shuffle_ps::<0b10_11_00_01>(r, r));
+        _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(r), _mm256_extractf128_ps::<1>(r)))
+    }
+}
+
+/// See [`Simd::sums_16`].
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
+    unsafe {
+        let p = sums_of_four(x);
+        // 0 + 2 and, two lanes on, 4 + 6; in the upper half 1 + 3 and 5 + 7.
+        let r = _mm256_add_ps(p, _mm256_shuffle_ps::<0b10_11_00_01>(p, p));
+        let r = _mm_add_ps(_mm256_castps256_ps128(r), _mm256_extractf128_ps::<1>(r));
+        [_mm_cvtss_f32(r), _mm_cvtss_f32(_mm_movehl_ps(r, r))]
+    }
+}
+
+/// See [`Simd::f16_bits`].
+///
+/// # Safety
+/// AVX2 and F16C.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
+    unsafe {
+        let x = _mm256_loadu_ps(x.as_ptr());
+        // The canonical NaN of f32 converts to that of f16; others would keep sign and payload.
+        let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
+        let x = _mm256_blendv_ps(x, _mm256_set1_ps(f32::from_bits(NAN_F32)), nan);
+        let mut bits = [0; 8];
+        _mm_storeu_si128(bits.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
+        bits
     }
 }

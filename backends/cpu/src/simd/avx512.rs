@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
-use super::avx2::transpose_8x8;
+use super::avx2::{codes, f16_bits, largest, sum_32, sums_16, transpose_8x8};
 use crate::isa::{Cpu, Isa, Work, run_avx512};
 
 /// See [`Simd`]: made only where the machine has AVX-512 with VNNI.
@@ -99,5 +99,30 @@ unsafe impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn transpose(from: [*const u32; 8], to: *mut u32, stride: usize) {
         unsafe { transpose_8x8(from, to, stride) }
+    }
+
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        unsafe { largest(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes(x: &[f32; 32], d_inv: f32, to: &mut [u8; 32]) {
+        unsafe { codes(x, d_inv, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_32(x: &[f32; 32]) -> f32 {
+        unsafe { sum_32(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
+        unsafe { sums_16(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
+        unsafe { f16_bits(x) }
     }
 }

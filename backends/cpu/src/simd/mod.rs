@@ -1,4 +1,4 @@
-//! Vectors of one instruction set, as the product's kernels see them.
+//! Vectors of one instruction set, as the kernels see them.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -7,12 +7,17 @@ mod avx512;
 mod plain;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx2::Avx2;
+use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::Avx512;
-pub(crate) use plain::Plain;
+use avx512::Avx512;
+use plain::Plain;
 
-use crate::isa::Work;
+use crate::isa::{Cpu, Isa, Work};
+
+/// The float below 1/2. Added to a magnitude before the fraction is cut off, it
+/// carries every half and above to the next integer, and not the float below a
+/// half: the sum of those two rounds to below it.
+const BELOW_HALF: f32 = 0.499_999_97;
 
 /// A value of this type is the proof that the machine has its instructions.
 ///
@@ -24,6 +29,9 @@ use crate::isa::Work;
 /// The methods that are not `run` may be called only inside a `run` of the
 /// same type, from functions that are inlined into it; pointers must be good
 /// for the values that a method reads or writes.
+///
+/// Closures are not always inlined in time: one around a vector can leave its
+/// instructions calls to functions, and code twenty times as slow.
 pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     /// Vectors of `LANES` i32, or of as many words.
     type I: Copy;
@@ -71,4 +79,68 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     /// Transposes 8 x 8 words: word j of `from[i]` to word i of row j of `to`,
     /// whose rows are `stride` words apart.
     unsafe fn transpose(from: [*const u32; 8], to: *mut u32, stride: usize);
+
+    /// The largest magnitude of 32 values, as bits: NaN is above infinity.
+    unsafe fn largest(x: &[f32; 32]) -> u32;
+    /// `x * d_inv` as integers, half away from zero; magnitudes of at most
+    /// a little above 127.
+    unsafe fn codes(x: &[f32; 32], d_inv: f32, to: &mut [u8; 32]);
+    /// The sum of 32 values: four at a time in order, then halves.
+    unsafe fn sum_32(x: &[f32; 32]) -> f32;
+    /// The sums of the first and of the last 16 values, likewise.
+    unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2];
+    /// f32 to f16 bits: nearest even, overflow to infinity, canonical NaN.
+    unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8];
+}
+
+/// A loop to be compiled once per instruction set, with its vectors.
+pub(crate) trait SimdWork {
+    /// See [`Work::run`]; inlined into it.
+    fn run<S: Simd>(self);
+}
+
+/// [`SimdWork`] for one instruction set.
+struct For<S, W>(S, W);
+
+impl<S: Simd, W: SimdWork> Work for For<S, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.1.run::<S>();
+    }
+}
+
+/// A call that takes the vectors of the instruction set in use.
+pub(crate) trait WithSimd {
+    type Output;
+
+    fn call<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+impl Cpu {
+    /// Calls `with` with the vectors of this instruction set.
+    pub(crate) fn with_simd<W: WithSimd>(self, with: W) -> W::Output {
+        match self.isa() {
+            Isa::Plain | Isa::Neon => with.call(Plain),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => with.call(Avx2::of(self).expect("matched")),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => with.call(Avx512::of(self).expect("matched")),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => unreachable!("Cpu::new refuses it here"),
+        }
+    }
+
+    /// Runs `work` as compiled for this instruction set.
+    pub(crate) fn run_simd<W: SimdWork>(self, work: W) {
+        struct Run<W>(W);
+        impl<W: SimdWork> WithSimd for Run<W> {
+            type Output = ();
+            fn call<S: Simd>(self, simd: S) {
+                simd.run(For(simd, self.0));
+            }
+        }
+        self.with_simd(Run(work));
+    }
 }

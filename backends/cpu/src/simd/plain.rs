@@ -1,6 +1,6 @@
 //! Plain Rust, for any target; the compiler makes vectors of it where it can.
 
-use super::Simd;
+use super::{BELOW_HALF, Simd};
 use crate::isa::Work;
 
 /// Arrays of eight.
@@ -105,4 +105,39 @@ unsafe impl Simd for Plain {
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn largest(x: &[f32; 32]) -> u32 {
+        x.iter().map(|x| x.to_bits() & 0x7fff_ffff).fold(0, u32::max)
+    }
+
+    #[inline(always)]
+    unsafe fn codes(x: &[f32; 32], d_inv: f32, to: &mut [u8; 32]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            let x = x * d_inv;
+            *to = (x + BELOW_HALF.copysign(x)) as i32 as u8;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sum_32(x: &[f32; 32]) -> f32 {
+        let p = sums_of_four(x);
+        let r: [f32; 4] = std::array::from_fn(|i| p[i] + p[i + 4]);
+        (r[0] + r[2]) + (r[1] + r[3])
+    }
+
+    #[inline(always)]
+    unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
+        let p = sums_of_four(x);
+        [0, 4].map(|i| (p[i] + p[i + 2]) + (p[i + 1] + p[i + 3]))
+    }
+
+    #[inline(always)]
+    unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
+        x.map(strata_core::numerics::f16_bits)
+    }
+}
+
+fn sums_of_four(x: &[f32; 32]) -> [f32; 8] {
+    std::array::from_fn(|i| ((x[4 * i] + x[4 * i + 1]) + x[4 * i + 2]) + x[4 * i + 3])
 }
