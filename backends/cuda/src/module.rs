@@ -14,6 +14,9 @@ use strata_kernels_cuda as kernels;
 
 use crate::device::{Device, Raw};
 
+/// Bytes of dynamic shared memory that every block may have without asking.
+const UNASKED: u32 = 48 << 10;
+
 /// A kernel, ready to be launched.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
@@ -160,7 +163,7 @@ fn prepare(
     device
         .check("cuModuleGetFunction", result)
         .map_err(|error| device.error("finding a kernel", format!("{name}: {error}")))?;
-    if shared > 0 {
+    if shared > UNASKED {
         let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function was just found.
         let result = unsafe { sys::cuFuncSetAttribute(function, most, shared as i32) };
