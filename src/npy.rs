@@ -56,7 +56,7 @@ impl Header {
             Ok(fields) => fields,
             Err(at) => {
                 let given: String = text[at..].chars().take(24).collect();
-                let given = format!("\"{}\" at byte {at}", given.escape_debug());
+                let given = format!("{given:?} at byte {at}");
                 let expected = "{'descr': ..., 'fortran_order': ..., 'shape': (...)}";
                 return invalid("header", given, expected);
             }

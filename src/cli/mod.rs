@@ -85,6 +85,13 @@ type Outcome<T = ()> = Result<T, Failure>;
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    // What backends say beside their results, a device that they pass over, say.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .with_target(false)
+        .without_time()
+        .init();
     let outcome = match cli.command {
         Command::Prefill(args) => prefill::run(&args),
         Command::Conform(args) => conform::run(&args),

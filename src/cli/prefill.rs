@@ -364,8 +364,9 @@ fn text_report(backend: &dyn Backend, source: &Source, options: &Options, run: &
         (
             "",
             format!(
-                "{} experts, {} per token, {} wide, {} hidden{shared}",
+                "{} expert{}, {} per token, {} wide, {} hidden{shared}",
                 layer.experts(),
+                if layer.experts() == 1 { "" } else { "s" },
                 layer.k(),
                 layer.width(),
                 layer.ffn()

@@ -5,6 +5,31 @@
 
 mod cpu;
 
+cfg_if::cfg_if! {
+    if #[cfg(feature = "cuda")] {
+        mod cuda;
+        const CUDA: Option<Runs> = Some(cuda::RUNS);
+    } else {
+        const CUDA: Option<Runs> = None;
+    }
+}
+cfg_if::cfg_if! {
+    if #[cfg(feature = "hip")] {
+        mod hip;
+        const HIP: Option<Runs> = Some(hip::RUNS);
+    } else {
+        const HIP: Option<Runs> = None;
+    }
+}
+cfg_if::cfg_if! {
+    if #[cfg(feature = "sycl")] {
+        mod sycl;
+        const SYCL: Option<Runs> = Some(sycl::RUNS);
+    } else {
+        const SYCL: Option<Runs> = None;
+    }
+}
+
 use std::str::FromStr;
 
 use crate::backend::{Backend, BackendKind, DeviceInfo};
@@ -88,9 +113,9 @@ struct Runs {
 
 /// What this binary has of each backend, in the order `auto` tries them.
 const REGISTRY: [(BackendKind, Option<Runs>); 4] = [
-    (BackendKind::Cuda, None),
-    (BackendKind::Hip, None),
-    (BackendKind::Sycl, None),
+    (BackendKind::Cuda, CUDA),
+    (BackendKind::Hip, HIP),
+    (BackendKind::Sycl, SYCL),
     (BackendKind::Cpu, Some(cpu::RUNS)),
 ];
 

@@ -1,0 +1,13 @@
+//! AMD GPUs.
+
+use strata_hip::{HipBackend, best, devices};
+
+use super::{OpenOptions, Runs};
+use crate::Result;
+use crate::backend::Backend;
+
+pub(super) const RUNS: Runs = Runs { devices, best, open };
+
+fn open(index: u32, _: &OpenOptions) -> Result<Box<dyn Backend>> {
+    Ok(Box::new(HipBackend::open(index)?))
+}
