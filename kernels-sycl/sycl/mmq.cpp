@@ -192,13 +192,12 @@ struct unit {
   float dm[MIN_GROUP != 0 ? UNIT / BLOCK : 1][TILE_ROWS];
 };
 
-// Decodes part `p` of one row; `row` is the row's bytes at the unit.
-inline void decode_part(const u8 *row, int p, int lane, const u32 *grid, unit &to) {
+// Decodes part `p` of one row but for its codes, which it returns; `row` is the
+// row's bytes at the unit.
+inline v8u decode_part(const u8 *row, int p, int lane, const u32 *grid, unit &to) {
   part w;
-  int block = p * 32 / BLOCK, s = p * 32 % BLOCK / 32;
+  const int block = p * 32 / BLOCK, s = p * 32 % BLOCK / 32;
   FORMAT(row + block * BYTES, s, grid, w);
-  for (int j = 0; j < 8; ++j)
-    to.code[8 * p + j][lane] = w.code[j];
   if constexpr (SUB_SCALE == 32)
     to.scale[p][lane] = w.scale[0];
   if constexpr (SUB_SCALE == 16) {
@@ -220,7 +219,79 @@ inline void decode_part(const u8 *row, int p, int lane, const u32 *grid, unit &t
   if constexpr (MIN_GROUP != 0)
     if (s == 0)
       to.dm[block][lane] = w.dm;
+  return w.code;
 }
+
+// Where the rows of a work-group's tile are in memory, at the unit.
+struct tile_rows {
+  const u8 *first; // row 0 of the expert
+  u64 stride;
+  u32 row0, rows;
+
+  // Rows past the last one are the last one again; they are not written.
+  const u8 *at(int lane) const {
+    return first + (row0 + lane < rows ? row0 + lane : rows - 1) * stride;
+  }
+};
+
+#if LANES == 16
+typedef vuint v16u;
+
+// Sixteen rows of eight words to eight words of sixteen rows: rows[i] holds
+// rows 2i and 2i + 1. In three steps, each of which joins the rows of two
+// vectors: 4, 8, then 16 rows stand next to each other for each word.
+inline void transpose(const v16u (&rows)[8], u32 (*to)[TILE_ROWS], int lane) {
+  v16u a[8], b[8];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const v16u x = rows[2 * i], y = rows[2 * i + 1];
+    a[2 * i] = __builtin_shufflevector(x, y, 0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+    a[2 * i + 1] = __builtin_shufflevector(x, y, 4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const v16u x = a[4 * i + h], y = a[4 * i + 2 + h];
+      b[4 * i + 2 * h] = __builtin_shufflevector(x, y, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+      b[4 * i + 2 * h + 1] = __builtin_shufflevector(x, y, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    }
+#pragma unroll
+  for (int h = 0; h < 4; ++h) {
+    const v16u x = b[h], y = b[4 + h];
+    store(&to[2 * h][lane], __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23));
+    store(&to[2 * h + 1][lane], __builtin_shufflevector(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
+  }
+}
+
+// Decodes `parts` parts of all rows: sixteen rows of a part at a time.
+inline void decode(const tile_rows &rows, int parts, int, int, const u32 *grid, unit &to) {
+  for (int lane = 0; lane < TILE_ROWS; lane += LANES) {
+    for (int p = 0; p < parts; ++p) {
+      v16u pair[8];
+      for (int i = 0; i < 8; ++i) {
+        const v8u low = decode_part(rows.at(lane + 2 * i), p, lane + 2 * i, grid, to);
+        const v8u high = decode_part(rows.at(lane + 2 * i + 1), p, lane + 2 * i + 1, grid, to);
+        pair[i] = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      }
+      transpose(pair, to.code + 8 * p, lane);
+    }
+  }
+}
+#else
+// Decodes `parts` parts of all rows: one part of one row after the other, and
+// neighbours decode the same row.
+inline void decode(const tile_rows &rows, int parts, int id, int items, const u32 *grid, unit &to) {
+  for (int n = id; n < TILE_ROWS * PARTS; n += items) {
+    const int p = n % PARTS, lane = n / PARTS;
+    if (p >= parts)
+      continue;
+    const v8u code = decode_part(rows.at(lane), p, lane, grid, to);
+    for (int j = 0; j < 8; ++j)
+      to.code[8 * p + j][lane] = code[j];
+  }
+}
+#endif
 
 // Where R activation rows stand at the first q8_1 block of a unit, and how far
 // it is from there to their next one.
@@ -430,13 +501,7 @@ mmq(const u8 *weights, const u8 *acts, const u32 *prepared, const u32 *tiles,
   for (u32 k = 0; k < s.cols; k += UNIT) {
     const u32 left = (s.cols - k) / 32;
     const int parts = left < PARTS ? left : PARTS;
-    // One part of one row after the other; neighbours decode the same row.
-    for (int n = id; n < TILE_ROWS * PARTS; n += items) {
-      const int p = n % PARTS, l = n / PARTS;
-      const u32 row = row0 + l < s.rows ? row0 + l : s.rows - 1;
-      if (p < parts)
-        decode_part(expert + row * s.row_stride + u64(k) / BLOCK * BYTES, p, l, grid, w);
-    }
+    decode({expert + u64(k) / BLOCK * BYTES, s.row_stride, row0, s.rows}, parts, id, items, grid, w);
     group_barrier();
     const activations x = {acts + u64(k) / 128 * s.act_rows * BLOCK_BYTES + HEADER_BYTES,
                            prepared + u64(k) / 128 * s.act_rows * PREPARED, s.act_rows};
