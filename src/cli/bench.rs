@@ -214,7 +214,7 @@ impl Bench<'_> {
         let mut ids: Vec<i32> = Vec::with_capacity(tokens * self.k);
         for token in 0..tokens {
             while ids.len() < (token + 1) * self.k {
-                let id = (random.next_u64() >> 32) * experts as u64 >> 32;
+                let id = ((random.next_u64() >> 32) * experts as u64) >> 32;
                 if !ids[token * self.k..].contains(&(id as i32)) {
                     ids.push(id as i32);
                 }

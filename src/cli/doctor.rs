@@ -7,7 +7,7 @@ use strata::device::BackendState;
 use strata_cpu::Isa;
 
 use super::args::{device_json, device_text};
-use super::toolchain::{self, Found};
+use super::toolchain::{self, Tool};
 use super::{Outcome, print, print_json};
 
 /// List backends and their devices, the instruction sets of the CPU, compilers and
@@ -33,7 +33,7 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
     Isa::ALL.into_iter().map(|isa| (isa.name(), isa.is_supported())).collect()
 }
 
-fn report(backends: &[BackendState], tools: &[Found]) -> Value {
+fn report(backends: &[BackendState], tools: &[Tool]) -> Value {
     let backends: Vec<Value> = backends
         .iter()
         .map(|state| {
@@ -51,13 +51,14 @@ fn report(backends: &[BackendState], tools: &[Found]) -> Value {
         .collect();
     let tools: Vec<Value> = tools
         .iter()
-        .map(|found| {
+        .map(|tool| {
+            let found = tool.found.as_ref().ok();
             json!({
-                "name": found.tool.name,
-                "serves": found.tool.serves,
-                "path": found.path.as_ref().map(|p| p.display().to_string()),
-                "version": found.version,
-                "get": found.tool.get,
+                "name": tool.name,
+                "serves": tool.serves,
+                "path": found.map(|(path, _)| path.display().to_string()),
+                "version": found.and_then(|(_, version)| version.clone()),
+                "reason": tool.found.as_ref().err(),
             })
         })
         .collect();
@@ -71,7 +72,7 @@ fn report(backends: &[BackendState], tools: &[Found]) -> Value {
     })
 }
 
-fn text(backends: &[BackendState], tools: &[Found]) -> String {
+fn text(backends: &[BackendState], tools: &[Tool]) -> String {
     let mut text = format!("strata {}\n\nBackends\n", env!("CARGO_PKG_VERSION"));
     for state in backends {
         match &state.devices {
@@ -102,17 +103,19 @@ fn text(backends: &[BackendState], tools: &[Found]) -> String {
         }
     }
     text.push_str("\nCompilers and runtimes\n");
-    for Found { tool, path, version } in tools {
-        match path {
-            Some(path) => {
-                text.push_str(&format!("  {:<12} {}\n", tool.name, path.display()));
+    for Tool { name, serves, found } in tools {
+        match found {
+            Ok((path, version)) => {
+                text.push_str(&format!("  {name:<12} {}\n", path.display()));
                 if let Some(version) = version {
                     text.push_str(&format!("  {:<12} {version}\n", ""));
                 }
             }
-            None => {
-                text.push_str(&format!("  {:<12} missing ({})\n", tool.name, tool.serves));
-                text.push_str(&format!("  {:<12} {}\n", "", tool.get));
+            Err(reason) => {
+                text.push_str(&format!("  {name:<12} missing; it {serves}\n"));
+                for line in reason.lines() {
+                    text.push_str(&format!("  {:<12} {}\n", "", line.trim_end()));
+                }
             }
         }
     }

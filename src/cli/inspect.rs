@@ -76,10 +76,12 @@ struct Block<'a> {
 /// The devices that multiply a tensor; routers are computed in f32 by all.
 fn runs_on(role: FfnRole, tensor: &TensorInfo, backends: &[Box<dyn Backend>]) -> Vec<String> {
     let router = matches!(role, FfnRole::Router | FfnRole::SharedRouter);
-    let takes = |backend: &&Box<dyn Backend>| {
-        router || tensor.tensor_type().weight().is_some_and(|ty| backend.supports(ty))
-    };
-    backends.iter().filter(takes).map(|backend| backend.id().to_string()).collect()
+    let weight = tensor.tensor_type().weight();
+    backends
+        .iter()
+        .filter(|backend| router || weight.is_some_and(|ty| backend.supports(ty)))
+        .map(|backend| backend.id().to_string())
+        .collect()
 }
 
 impl Block<'_> {

@@ -1,8 +1,18 @@
-//! Compilers and runtimes on this machine, looked up where build scripts and
-//! the loader look.
+//! Compilers and runtimes on this machine. Those that build scripts look for are
+//! looked for by the scripts' own code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[allow(dead_code)] // the build script also asks it what to compile for
+#[path = "../../kernels-cuda/build/find.rs"]
+mod cuda;
+#[allow(dead_code)] // and here which architectures a clang knows
+#[path = "../../kernels-hip/build/find.rs"]
+mod hip;
+#[allow(dead_code)] // and the loader which version it needs
+#[path = "../../backends/sycl-bindgen/src/find.rs"]
+mod sycl;
 
 /// Something that a backend is built with or runs on.
 pub struct Tool {
@@ -10,204 +20,74 @@ pub struct Tool {
     pub name: &'static str,
     /// What it is for.
     pub serves: &'static str,
-    /// How to get it.
-    pub get: &'static str,
-    find: fn(&Places) -> Option<PathBuf>,
-    version: bool,
-}
-
-/// A tool, and where it was found.
-pub struct Found {
-    /// Which.
-    pub tool: Tool,
-    /// Its file.
-    pub path: Option<PathBuf>,
-    /// What it says its version is.
-    pub version: Option<String>,
+    /// Its file, and what it says its version is; else where it was looked for and
+    /// how to get it.
+    pub found: Result<(PathBuf, Option<String>), String>,
 }
 
 /// All of them.
-pub fn look() -> Vec<Found> {
-    let places = Places::new();
-    tools()
-        .into_iter()
-        .map(|tool| {
-            let path = (tool.find)(&places);
-            let version = path.as_deref().filter(|_| tool.version).and_then(version);
-            Found { tool, path, version }
-        })
-        .collect()
-}
-
-fn tools() -> Vec<Tool> {
+pub fn look() -> Vec<Tool> {
+    let tool = |name, serves, found| Tool { name, serves, found };
+    let nvcc = cuda::nvcc().map(with_version);
+    let clang = hip::find().map(|clang| (clang.path, Some(clang.banner)));
+    let libsycl = sycl::find(sycl::Purpose::Build)
+        .map(|found| (found.library, Some(format!("named by {}", found.origin))))
+        .map_err(|missing| missing.to_string());
     vec![
-        Tool {
-            name: "nvcc",
-            serves: "builds --features cuda",
-            get: "install a CUDA toolkit of version 13, or in a Python environment: pip install 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-cccl==13.0.*'",
-            find: |places| {
-                let homes = ["CUDA_HOME", "CUDA_PATH"].map(|v| places.under(v, "bin/nvcc"));
-                let python = || places.site("nvidia/cu13/bin/nvcc");
-                homes.into_iter().flatten().next().or_else(|| places.path("nvcc")).or_else(python)
-            },
-            version: true,
-        },
-        Tool {
-            name: "libcuda",
-            serves: "runs cuda",
-            get: "install the NVIDIA driver",
-            find: |places| places.library("libcuda.so.1"),
-            version: false,
-        },
-        Tool {
-            name: "clang",
-            serves: "builds --features hip",
-            get: "install clang and lld of version 16 or later (Debian: apt install clang-22 lld-22), or ROCm",
-            find: |places| {
-                let rocm = ["ROCM_PATH", "HIP_PATH"].map(|v| places.under(v, "llvm/bin/clang++"));
-                let names = ["clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang"];
-                rocm.into_iter()
-                    .flatten()
-                    .next()
-                    .or_else(|| names.into_iter().find_map(|name| places.path(name)))
-                    .or_else(|| file("/opt/rocm/llvm/bin/clang++".into()))
-            },
-            version: true,
-        },
-        Tool {
-            name: "hipcc",
-            serves: "may build --features hip instead of clang",
-            get: "install ROCm; clang alone is enough",
-            find: |places| places.path("hipcc").or_else(|| file("/opt/rocm/bin/hipcc".into())),
-            version: true,
-        },
-        Tool {
-            name: "libamdhip64",
-            serves: "runs hip",
-            get: "install ROCm 6 or 7",
-            find: |places| {
-                let names = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"];
-                let rocm = Path::new("/opt/rocm/lib/libamdhip64.so");
-                names
-                    .into_iter()
-                    .find_map(|name| places.library(name))
-                    .or_else(|| file(rocm.to_owned()))
-            },
-            version: false,
-        },
-        Tool {
-            name: "c++",
-            serves: "builds --features sycl, and the host side of cuda",
-            get: "install g++ or clang++ (Debian: apt install g++)",
-            find: |places| ["c++", "g++", "clang++"].into_iter().find_map(|n| places.path(n)),
-            version: true,
-        },
-        Tool {
-            name: "libsycl",
-            serves: "builds --features sycl and runs it",
-            get: "in a Python environment: pip install dpcpp-cpp-rt==2026.2.0, or install oneAPI; STRATA_SYCL_ROOT names its folder",
-            find: |places| {
-                let oneapi = PathBuf::from("/opt/intel/oneapi/compiler/latest/lib");
-                ["STRATA_SYCL_ROOT", "CMPLR_ROOT", "VIRTUAL_ENV"]
-                    .into_iter()
-                    .filter_map(|v| Some(Path::new(&std::env::var_os(v)?).join("lib")))
-                    .chain([oneapi])
-                    .chain(places.prefixes.iter().map(|prefix| prefix.join("lib")))
-                    .find_map(|folder| newest(&folder, "libsycl.so."))
-            },
-            version: false,
-        },
-        Tool {
-            name: "icpx",
-            serves: "not needed: sycl kernels are compiled by libsycl when they first run",
-            get: "part of oneAPI",
-            find: |places| places.path("icpx"),
-            version: true,
-        },
+        tool("nvcc", "builds --features cuda", nvcc),
+        tool("libcuda", "runs cuda", library(&["libcuda.so.1"], "the NVIDIA driver")),
+        tool("clang", "builds --features hip", clang),
+        tool(
+            "libamdhip64",
+            "runs hip",
+            library(&["libamdhip64.so.7", "libamdhip64.so.6"], "ROCm 6 or 7"),
+        ),
+        tool("c++", "builds --features sycl, and the host side of cuda", host_compiler()),
+        tool("libsycl", "builds --features sycl, and runs it", libsycl),
     ]
 }
 
-/// Folders that are asked.
-struct Places {
-    path: Vec<PathBuf>,
-    libraries: Vec<PathBuf>,
-    /// Prefixes of Python environments.
-    prefixes: Vec<PathBuf>,
-    /// Their folders of packages.
-    sites: Vec<PathBuf>,
+fn folders(variable: &str) -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os(variable).unwrap_or_default()).collect()
 }
 
-impl Places {
-    fn new() -> Self {
-        let list = |name: &str| {
-            let value = std::env::var_os(name).unwrap_or_default();
-            std::env::split_paths(&value).filter(|p| p.is_absolute()).collect::<Vec<_>>()
-        };
-        let mut libraries = list("LD_LIBRARY_PATH");
-        libraries.extend(
-            [
-                "/usr/lib/x86_64-linux-gnu",
-                "/usr/lib/aarch64-linux-gnu",
-                "/usr/lib64",
-                "/usr/lib",
-                "/usr/local/lib",
-                "/usr/lib/wsl/lib",
-            ]
-            .map(PathBuf::from),
-        );
-        let mut this = Self { path: list("PATH"), libraries, prefixes: vec![], sites: vec![] };
-        this.ask_python();
-        this
-    }
-
-    /// The environment in use, then that of the python3 on PATH.
-    fn ask_python(&mut self) {
-        if let Some(environment) = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty()) {
-            let environment = PathBuf::from(environment);
-            let versions = std::fs::read_dir(environment.join("lib"));
-            let versions = versions.into_iter().flatten().flatten().map(|entry| entry.path());
-            self.sites.extend(versions.map(|python| python.join("site-packages")));
-            self.prefixes.push(environment);
-        }
-        let ask = "import sys, site, sysconfig\nprint(sys.prefix)\nprint(site.getuserbase())\nprint(sysconfig.get_paths()['purelib'])\nprint(site.getusersitepackages())";
-        if let Some(python) = self.path("python3")
-            && let Ok(output) = Command::new(python).args(["-c", ask]).output()
-        {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let mut lines = text.lines().map(PathBuf::from);
-            self.prefixes.extend(lines.by_ref().take(2));
-            self.sites.extend(lines);
-        }
-    }
-
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        self.path.iter().find_map(|folder| file(folder.join(name)))
-    }
-
-    fn library(&self, name: &str) -> Option<PathBuf> {
-        self.libraries.iter().find_map(|folder| file(folder.join(name)))
-    }
-
-    fn site(&self, name: &str) -> Option<PathBuf> {
-        self.sites.iter().find_map(|folder| file(folder.join(name)))
-    }
-
-    fn under(&self, variable: &str, name: &str) -> Option<PathBuf> {
-        let folder = std::env::var_os(variable).filter(|v| !v.is_empty())?;
-        file(Path::new(&folder).join(name))
-    }
+/// A library where the loader looks, and where its packages put it.
+fn library(names: &[&str], package: &str) -> Result<(PathBuf, Option<String>), String> {
+    const USUAL: [&str; 7] = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+        "/usr/lib/wsl/lib",
+        "/opt/rocm/lib",
+    ];
+    let mut places = folders("LD_LIBRARY_PATH");
+    places.extend(USUAL.map(PathBuf::from));
+    let files = places.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    let found = files.into_iter().find(|file| file.is_file());
+    found.map(|file| (file, None)).ok_or_else(|| {
+        format!(
+            "no {} in LD_LIBRARY_PATH, {}; install {package}",
+            names.join(" or "),
+            USUAL.join(", ")
+        )
+    })
 }
 
-fn file(path: PathBuf) -> Option<PathBuf> {
-    path.is_file().then_some(path)
+fn host_compiler() -> Result<(PathBuf, Option<String>), String> {
+    let names = ["c++", "g++", "clang++"];
+    let path = folders("PATH");
+    let mut files = names.iter().flat_map(|name| path.iter().map(move |folder| folder.join(name)));
+    files
+        .find(|file| file.is_file())
+        .map(with_version)
+        .ok_or_else(|| format!("no {} on PATH; Debian, Ubuntu: apt install g++", names.join(", ")))
 }
 
-/// The file of a folder that begins with a name and ends with the largest number.
-fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(folder).ok()?.flatten();
-    let numbers = entries
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(name)?.parse::<u32>().ok());
-    Some(folder.join(format!("{name}{}", numbers.max()?)))
+fn with_version(path: PathBuf) -> (PathBuf, Option<String>) {
+    let version = version(&path);
+    (path, version)
 }
 
 /// The line of `--version` that has a version in it.

@@ -64,7 +64,8 @@ fn doctor_lists_backends_and_tools() {
         assert_eq!(devices.is_empty(), backend["reason"].is_string(), "{backend}");
     }
     for tool in report["tools"].as_array().unwrap() {
-        assert!(tool["get"].as_str().is_some_and(|get| get.len() > 8), "{tool}");
+        // Where it is, or what to do.
+        assert_ne!(tool["path"].is_string(), tool["reason"].is_string(), "{tool}");
     }
     assert_eq!(report["cpu_instruction_sets"]["plain"], true);
 }
@@ -76,7 +77,7 @@ fn doctor_works_where_nothing_is_found() {
     let report = ended(&mut command).json();
     let nvcc = &report["tools"].as_array().unwrap()[0];
     assert_eq!(nvcc["name"], "nvcc");
-    assert!(nvcc["path"].is_null(), "{nvcc}");
+    assert!(nvcc["path"].is_string() || nvcc["reason"].as_str().unwrap().contains("pip install"));
 }
 
 #[test]
