@@ -84,6 +84,14 @@ struct DotMma {
     }
 };
 
+// Consecutive fragments of activation rows.
+template <typename M> struct LoadB {
+    template <int n> static DEVICE void load(typename M::B (&b)[n], const u8 *rows_begin) {
+        UNROLL
+        for (int j = 0; j < n; j++) M::load_b(b[j], rows_begin + j * M::cols * fragment_stride);
+    }
+};
+
 #if defined(STRATA_HIP)
 
 // WMMA or MFMA where the architecture has one; STRATA_HIP_DOT asks for dot products.
@@ -93,7 +101,7 @@ typedef DotMma Mma;
 #include "strata_hip_mma.cuh"
 #endif
 
-#elif __CUDA_ARCH__ >= 800
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // mma.sync m16n8k32 and m16n8k16 on signed bytes.
 struct TensorMma {
@@ -117,11 +125,12 @@ struct TensorMma {
                      : "=r"(a.v[0]), "=r"(a.v[1]), "=r"(a.v[2]), "=r"(a.v[3])
                      : "r"(shared_address(from)));
     }
-    static DEVICE void load_b(B &b, const u8 *rows_begin) {
-        const u32 lane = lane_index() % 16;
-        const u8 *from = rows_begin + (lane % 8) * fragment_stride + lane / 8 * 16;
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                     : "=r"(b.v[0]), "=r"(b.v[1])
+    // Two fragments in one load.
+    static DEVICE void load_b2(B &first, B &second, const u8 *rows_begin) {
+        const u32 lane = lane_index();
+        const u8 *from = rows_begin + (lane / 16 * 8 + lane % 8) * fragment_stride + lane / 8 % 2 * 16;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(first.v[0]), "=r"(first.v[1]), "=r"(second.v[0]), "=r"(second.v[1])
                      : "r"(shared_address(from)));
     }
     static DEVICE void load_rows(float (&v)[lane_rows], const float *values) {
@@ -151,6 +160,15 @@ struct TensorMma {
     }
 };
 typedef TensorMma Mma;
+
+template <> struct LoadB<TensorMma> {
+    template <int n> static DEVICE void load(TensorMma::B (&b)[n], const u8 *rows_begin) {
+        static_assert(n % 2 == 0, "fragments are loaded in pairs");
+        UNROLL
+        for (int j = 0; j < n; j += 2)
+            TensorMma::load_b2(b[j], b[j + 1], rows_begin + j * TensorMma::cols * fragment_stride);
+    }
+};
 
 #else
 

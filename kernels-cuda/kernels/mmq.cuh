@@ -56,12 +56,14 @@ template <typename T, typename Tile> struct Shared {
     static constexpr int sums = T::minimums ? chunk_values / T::minimums : 0;
     static constexpr int column_scales = chunk_values / 32 + sums;
 
+    // Floats from one scale of the rows to the next: threads of a row store them at once.
+    static constexpr int scale_stride = Tile::rows + 8;
+
     static constexpr int codes = 0;
     static constexpr int acts = codes + 2 * Tile::rows * fragment_stride;
     static constexpr int row_scales = acts + 2 * Tile::tokens * fragment_stride;
-    static constexpr int col_scales = row_scales + ring * Scales<T>::count * Tile::rows * 4;
-    static constexpr int act_rows = col_scales + ring * column_scales * Tile::tokens * 4;
-    static constexpr int raw = act_rows + Tile::tokens * 4;
+    static constexpr int col_scales = row_scales + ring * Scales<T>::count * scale_stride * 4;
+    static constexpr int raw = col_scales + ring * column_scales * Tile::tokens * 4;
     static constexpr int bytes = raw + (stage_weights ? 2 * Tile::rows * raw_stride : 0);
 };
 
@@ -80,90 +82,109 @@ template <typename T, typename Tile> struct Mmq {
     static constexpr float shift = 12582912.0f; // 1.5 * 2^23
     static constexpr i32 shift_bits = 0x4b400000;
 
+    // Threads that share a weight row, and its four units of a chunk.
+    static constexpr int row_threads = Tile::threads / Tile::rows < 4 ? Tile::threads / Tile::rows : 4;
+    static_assert(row_threads == 1 || row_threads == 2 || row_threads == 4, "units are shared out evenly");
+    // 16-byte pieces of activations that a thread copies.
+    static constexpr int act_pieces = (Tile::tokens * 8 + Tile::threads - 1) / Tile::threads;
+    static_assert(Tile::threads % 8 == 0, "a thread's pieces stand at one place of their rows");
+
     const MmqArgs &args;
     u8 *shared;
     TilePlace place;
     u32 chunks;
+    const u8 *weight_row;     // the row this thread decodes
+    u32 act_row[act_pieces];  // the rows it copies
+    u32 header_row;           // the row whose headers it reads
 
     struct Sums {
         float v[Tile::fragments_m][Tile::fragments_n][Mma::lane_rows * Mma::lane_cols];
     };
 
     DEVICE float *row_scales(int slot) const {
-        return reinterpret_cast<float *>(shared + At::row_scales) + slot * Scales<T>::count * Tile::rows;
+        return reinterpret_cast<float *>(shared + At::row_scales) + slot * Scales<T>::count * At::scale_stride;
     }
     DEVICE float *col_scales(int slot) const {
         return reinterpret_cast<float *>(shared + At::col_scales) + slot * At::column_scales * Tile::tokens;
     }
-    DEVICE u32 *act_rows() const { return reinterpret_cast<u32 *>(shared + At::act_rows); }
 
-    // A weight row of the tile; past the last one, the last one again.
-    DEVICE const u8 *weight_row(u32 row) const {
-        const u32 left = args.rows - 1 - place.first_row;
-        return place.weights + i64(place.first_row + (row < left ? row : left)) * args.row_stride;
+    // Past the last row or token of the tile stands the last one again, so that
+    // all reads stay inside; what comes of it is not stored.
+    DEVICE void find_rows() {
+        const u32 row = thread_index() / row_threads, left = args.rows - 1 - place.first_row;
+        weight_row = place.weights + i64(place.first_row + (row < left ? row : left)) * args.row_stride;
+        UNROLL
+        for (int i = 0; i < act_pieces; i++) act_row[i] = act_row_of((thread_index() + i * Tile::threads) / 8);
+        header_row = act_row_of(thread_index());
+    }
+    DEVICE u32 act_row_of(u32 token) const {
+        const u32 row = place.first_out + (token < place.tokens ? token : place.tokens - 1);
+        return args.src ? args.src[row] : row;
     }
 
     // ---- weights ------------------------------------------------------------
 
-    DEVICE u32 panel_bytes(u32 panel) const {
-        const u32 left = args.cols - panel * At::panel;
-        return (left < At::panel ? left : At::panel) / T::block * T::bytes;
+    // This thread's row in a panel of raw weights, where rows begin at 16 bytes.
+    DEVICE u8 *raw_row(u32 panel) const {
+        return shared + At::raw + (panel % 2 * Tile::rows + thread_index() / row_threads) * At::raw_stride;
     }
 
     // Starts the copy of one panel of raw weights.
-    DEVICE void stage(u32 panel) {
-        if (!stage_weights) return;
-        u8 *to = shared + At::raw + panel % 2 * Tile::rows * At::raw_stride;
-        const u32 bytes = panel_bytes(panel);
-        for (u32 i = thread_index(); i < Tile::rows * At::pieces; i += Tile::threads) {
-            const u32 row = i / At::pieces, piece = i % At::pieces;
-            const u8 *from = weight_row(row) + i64(panel) * At::panel_bytes;
-            const u32 skip = u32(u64(from)) & 15;
-            if (16 * piece < skip + bytes) copy16_async(to + row * At::raw_stride + 16 * piece, from - skip + 16 * piece);
+    DEVICE void stage(u32 panel) const {
+        if (!stage_weights || thread_index() >= row_threads * Tile::rows) return;
+        const u32 left = args.cols - panel * At::panel;
+        const u32 bytes = (left < At::panel ? left : At::panel) / T::block * T::bytes;
+        const u8 *from = weight_row + i64(panel) * At::panel_bytes;
+        const u32 skip = u32(u64(from)) & 15;
+        u8 *to = raw_row(panel);
+        UNROLL
+        for (int i = 0; i < At::pieces; i += row_threads) {
+            const u32 piece = i + thread_index() % row_threads;
+            if (16 * piece < skip + bytes) copy16_async(to + 16 * piece, from - skip + 16 * piece);
         }
     }
 
-    // The first block of a row's chunk, or the block the chunk is part of.
-    DEVICE const u8 *block_of(u32 row, u32 chunk) const {
+    // The weights of a chunk, from raw to codes and scales.
+    DEVICE void decode(u32 chunk, int slot) const {
+        if (thread_index() >= row_threads * Tile::rows) return;
+        const u32 row = thread_index() / row_threads;
         const u32 panel = chunk / (At::panel / chunk_values);
-        const u8 *from = weight_row(row) + i64(panel) * At::panel_bytes;
-        if (!stage_weights) return from;
-        return shared + At::raw + (panel % 2 * Tile::rows + row) * At::raw_stride + (u32(u64(from)) & 15);
-    }
-
-    DEVICE void decode(u32 chunk, int slot) {
-        u8 *codes = shared + At::codes + chunk % 2 * Tile::rows * fragment_stride;
         const int part = At::panel > chunk_values ? chunk % 2 : 0;
+        const u8 *from = weight_row + i64(panel) * At::panel_bytes;
+        const u8 *block = stage_weights ? raw_row(panel) + (u32(u64(from)) & 15) : from;
+        u8 *codes = shared + At::codes + (chunk % 2 * Tile::rows + row) * fragment_stride;
+        const ScaleSink<T> scales = {row_scales(slot) + row, At::scale_stride};
         const u32 values = args.cols - chunk * chunk_values;
-        const u32 units = values < chunk_values ? values / 32 : 4;
-        for (u32 i = thread_index(); i < Tile::rows * 4; i += Tile::threads) {
-            const u32 row = i / 4, unit = i % 4;
-            if (unit < units)
-                T::decode(block_of(row, chunk), part, unit, reinterpret_cast<u32 *>(codes + row * fragment_stride));
+        UNROLL
+        for (int i = 0; i < 4; i += row_threads) {
+            const u32 unit = i + thread_index() % row_threads;
+            // The last chunk of a row may be short.
+            if (T::block < chunk_values && 32 * unit >= values) break;
+            T::decode(block, part, unit, reinterpret_cast<u32 *>(codes));
+            T::scales(block, part, unit, scales);
         }
-        const int blocks = T::block < chunk_values ? int(units * 32 / T::block) : 1;
-        for (u32 row = thread_index(); row < Tile::rows; row += Tile::threads)
-            T::scales(block_of(row, chunk), part, ScaleSink<T>{row_scales(slot) + row, Tile::rows, blocks});
     }
 
     // ---- activations --------------------------------------------------------
 
-    DEVICE const u8 *act_block(u32 token, u32 chunk) const {
-        return args.activations + (i64(chunk) * args.act_rows + act_rows()[token]) * block_bytes;
+    DEVICE const u8 *act_block(u32 row, u32 chunk) const {
+        return args.activations + i64(chunk) * args.act_rows * block_bytes + u64(row) * block_bytes;
     }
 
-    DEVICE void copy_acts(u32 chunk) {
+    DEVICE void copy_acts(u32 chunk) const {
         u8 *to = shared + At::acts + chunk % 2 * Tile::tokens * fragment_stride;
-        for (u32 i = thread_index(); i < Tile::tokens * 8; i += Tile::threads) {
-            const u32 token = i / 8, piece = i % 8;
-            const u8 *from = act_block(token, chunk) + 16 + 16 * piece;
-            u8 *at = to + token * fragment_stride + 16 * piece;
+        UNROLL
+        for (int i = 0; i < act_pieces; i++) {
+            const u32 token = (thread_index() + i * Tile::threads) / 8, at = thread_index() % 8 * 16;
+            if (Tile::tokens * 8 % Tile::threads != 0 && token >= Tile::tokens) break;
+            const u8 *from = act_block(act_row[i], chunk) + 16 + at;
+            u8 *here = to + token * fragment_stride + at;
             if (args.aligned) {
-                copy16_async(at, from);
+                copy16_async(here, from);
             } else {
                 u32 w[4];
                 read_words(w, from);
-                *reinterpret_cast<u32x4 *>(at) = {w[0], w[1], w[2], w[3]};
+                *reinterpret_cast<u32x4 *>(here) = {w[0], w[1], w[2], w[3]};
             }
         }
     }
@@ -175,18 +196,27 @@ template <typename T, typename Tile> struct Mmq {
     };
     static_assert(Tile::tokens <= Tile::threads, "a thread per token reads the headers");
 
+    DEVICE void read16(u32 (&w)[4], const u8 *from) const {
+        if (args.aligned) {
+            const u32x4 all = *reinterpret_cast<const u32x4 *>(from);
+            w[0] = all.x, w[1] = all.y, w[2] = all.z, w[3] = all.w;
+        } else {
+            read_words(w, from);
+        }
+    }
+
     DEVICE void load_header(Header &header, u32 chunk) const {
         if (thread_index() >= Tile::tokens) return;
-        const u8 *from = act_block(thread_index(), chunk);
-        read_words(header.words, from);
+        const u8 *from = act_block(header_row, chunk);
+        read16(header.words, from);
         if constexpr (T::layout == D2S6) sum_last_codes(header, from);
     }
 
-    static DEVICE void sum_last_codes(Header &header, const u8 *from) {
+    DEVICE void sum_last_codes(Header &header, const u8 *from) const {
         UNROLL
         for (int i = 0; i < 2; i++) {
             u32 codes[4];
-            read_words(codes, from + 16 + 96 + 16 * i);
+            read16(codes, from + 16 + 96 + 16 * i);
             header.last[i] = 0;
             UNROLL
             for (int w = 0; w < 4; w++) header.last[i] = dot4(codes[w], 0x01010101, header.last[i]);
@@ -228,13 +258,15 @@ template <typename T, typename Tile> struct Mmq {
     DEVICE int wave_row() const { return int(thread_index() / wave_size) / Tile::waves_n * Tile::fragments_m * Mma::rows; }
     DEVICE int wave_col() const { return int(thread_index() / wave_size) % Tile::waves_n * Tile::fragments_n * Mma::cols; }
 
+    typedef typename Mma::A FragmentsA[Tile::fragments_m];
+    typedef typename Mma::B FragmentsB[Tile::fragments_n];
     typedef float RowValues[Tile::fragments_m][Mma::lane_rows];
     typedef float ColValues[Tile::fragments_n][Mma::lane_cols];
 
     DEVICE void load_row_values(RowValues &v, int which, int slot) const {
         UNROLL
         for (int i = 0; i < Tile::fragments_m; i++)
-            Mma::load_rows(v[i], row_scales(slot) + which * Tile::rows + wave_row() + i * Mma::rows);
+            Mma::load_rows(v[i], row_scales(slot) + which * At::scale_stride + wave_row() + i * Mma::rows);
     }
     DEVICE void load_col_values(ColValues &v, int which, int slot) const {
         UNROLL
@@ -302,24 +334,12 @@ template <typename T, typename Tile> struct Mmq {
         const u8 *codes = shared + At::codes + (chunk % 2 * Tile::rows + wave_row()) * fragment_stride;
         const u8 *acts = shared + At::acts + (chunk % 2 * Tile::tokens + wave_col()) * fragment_stride;
         const u32 values = args.cols - chunk * chunk_values;
-        UNROLL
-        for (int s = 0; s < chunk_values / 32; s++) {
+        if (T::block >= chunk_values || values >= chunk_values) {
+            UNROLL
+            for (int s = 0; s < chunk_values / 32; s++) multiply_part(acc, t, codes, acts, chunk, s, slot);
+        } else {
             // The last chunk of a row may be short.
-            if (T::block < chunk_values && u32(32 * s) >= values) break;
-            typename Mma::A a[Tile::fragments_m];
-            typename Mma::B b[Tile::fragments_n];
-            UNROLL
-            for (int i = 0; i < Tile::fragments_m; i++)
-                Mma::load_a(a[i], codes + i * Mma::rows * fragment_stride + 32 * s);
-            UNROLL
-            for (int j = 0; j < Tile::fragments_n; j++)
-                Mma::load_b(b[j], acts + j * Mma::cols * fragment_stride + 32 * s);
-            ColValues dx;
-            load_col_values(dx, s, slot);
-            if (T::sub == 16)
-                multiply16(acc, t, a, b, dx, chunk, s, slot);
-            else
-                multiply32(acc, t, a, b, dx, chunk, s, slot);
+            for (int s = 0; s < int(values / 32); s++) multiply_part(acc, t, codes, acts, chunk, s, slot);
         }
         if (T::group >= chunk_values && (chunk + 1) % chunks_per_group == 0) {
             RowValues dw;
@@ -329,8 +349,21 @@ template <typename T, typename Tile> struct Mmq {
         }
     }
 
-    typedef typename Mma::A FragmentsA[Tile::fragments_m];
-    typedef typename Mma::B FragmentsB[Tile::fragments_n];
+    // 32 values of the chunk.
+    DEVICE void multiply_part(Sums &acc, Sums &t, const u8 *codes, const u8 *acts, u32 chunk, int s, int slot) const {
+        FragmentsA a;
+        FragmentsB b;
+        UNROLL
+        for (int i = 0; i < Tile::fragments_m; i++)
+            Mma::load_a(a[i], codes + i * Mma::rows * fragment_stride + 32 * s);
+        LoadB<Mma>::load(b, acts + 32 * s);
+        ColValues dx;
+        load_col_values(dx, s, slot);
+        if (T::sub == 16)
+            multiply16(acc, t, a, b, dx, chunk, s, slot);
+        else
+            multiply32(acc, t, a, b, dx, chunk, s, slot);
+    }
 
     // Whether sub-block s of the chunk begins a group.
     static DEVICE bool begins(u32 chunk, int s) {
@@ -411,11 +444,7 @@ template <typename T, typename Tile> struct Mmq {
     // ---- a tile -------------------------------------------------------------
 
     DEVICE void run() {
-        for (u32 token = thread_index(); token < Tile::tokens; token += Tile::threads) {
-            const u32 row = place.first_out + (token < place.tokens ? token : place.tokens - 1);
-            act_rows()[token] = args.src ? args.src[row] : row;
-        }
-        block_sync();
+        find_rows();
         Header header;
         stage(0);
         if (At::panel == chunk_values && chunks > 1) stage(1);
@@ -441,29 +470,39 @@ template <typename T, typename Tile> struct Mmq {
                 load_header(header, chunk + 1);
             }
             copy_commit();
+            // Half of the waves decode first, so that decoding and multiplying overlap.
+            const bool early = thread_index() / wave_size / 4 % 2;
+            if (early && more) decode(chunk + 1, next);
             multiply(acc, t, chunk, slot);
-            if (more) {
-                decode(chunk + 1, next);
-                store_header(header, next);
-            }
+            if (!early && more) decode(chunk + 1, next);
+            if (more) store_header(header, next);
             copy_wait_all();
             block_sync();
             slot = next;
         }
 
+        if (place.first_row + Tile::rows <= args.rows)
+            store<true>(acc);
+        else
+            store<false>(acc);
+    }
+
+    template <bool all_rows> DEVICE void store(const Sums &acc) const {
+        const u32 first_row = place.first_row + wave_row();
         UNROLL
         for (int j = 0; j < Tile::fragments_n; j++) {
             UNROLL
             for (int c = 0; c < Mma::lane_cols; c++) {
                 const u32 token = wave_col() + j * Mma::cols + Mma::col(c);
                 if (token >= place.tokens) continue;
-                float *to = args.out + i64(place.first_out + token) * args.out_stride;
+                float *to = args.out + i64(place.first_out + token) * args.out_stride + first_row;
                 UNROLL
                 for (int i = 0; i < Tile::fragments_m; i++) {
                     UNROLL
                     for (int r = 0; r < Mma::lane_rows; r++) {
-                        const u32 row = place.first_row + wave_row() + i * Mma::rows + Mma::row(r);
-                        if (row < args.rows) to[row] = canonical(acc.v[i][j][r * Mma::lane_cols + c]);
+                        const u32 row = i * Mma::rows + Mma::row(r);
+                        if (all_rows || first_row + row < args.rows)
+                            to[row] = canonical(acc.v[i][j][r * Mma::lane_cols + c]);
                     }
                 }
             }
@@ -488,7 +527,7 @@ template <typename T, typename Tile> DEVICE void mmq(const MmqArgs &args) {
         }
         const TilePlace place = {args.weights + i64(of.x) * args.expert_stride, u32(w % row_tiles) * Tile::rows, of.y,
                                  of.z};
-        Mmq<T, Tile>{args, shared, place, (args.cols + chunk_values - 1) / chunk_values}.run();
+        Mmq<T, Tile>{args, shared, place, (args.cols + chunk_values - 1) / chunk_values, nullptr, {}, 0}.run();
         block_sync();
     }
 }

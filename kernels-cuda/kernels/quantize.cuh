@@ -21,9 +21,9 @@ struct ReportTo {
 
 DEVICE void report(u32 *word, u32 token, u32 kind) { atomic_min(word, token << 2 | kind); }
 
-// The scale of the `lanes` neighbours' values and this lane's four codes.
-template <int lanes> DEVICE float scale_and_codes(const float (&x)[4], u32 &codes) {
-    // Magnitudes as integers order like floats; NaN counts as less than any.
+// The general form, for NaN, infinities and the smallest magnitudes: NaN is
+// passed over, and counts where there is nothing else.
+template <int lanes> DEVICE float unusual_scale_and_codes(const float (&x)[4], u32 &codes) {
     i32 top = -1;
     UNROLL
     for (int i = 0; i < 4; i++) {
@@ -42,6 +42,37 @@ template <int lanes> DEVICE float scale_and_codes(const float (&x)[4], u32 &code
     UNROLL
     for (int i = 0; i < 4; i++) codes |= (u32(round_code(x[i] * d_inv)) & 0xff) << (8 * i);
     return div32(1.0f, d_inv);
+}
+
+// One code of a value whose magnitude rounds to at most 127. Adding the float
+// below one half and cutting off is rounding half away from zero: one half
+// itself would carry the float below it up to 1.
+DEVICE u32 plain_code(float x) {
+    const float half = bits_f32((f32_bits(x) & 0x80000000) | 0x3effffff);
+    return u32(i32(x + half)) & 0xff;
+}
+
+// The scale of the `lanes` neighbours' values and this lane's four codes.
+template <int lanes> DEVICE float scale_and_codes(const float (&x)[4], u32 &codes) {
+    // Magnitudes as integers order like floats, with NaN above infinity.
+    u32 top = 0;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const u32 magnitude = f32_bits(x[i]) & 0x7fffffff;
+        top = magnitude > top ? magnitude : top;
+    }
+    UNROLL
+    for (int mask = lanes / 2; mask > 0; mask /= 2) {
+        const u32 other = shuffle_xor(top, mask);
+        top = other > top ? other : top;
+    }
+    // From 2^-119 on 127 / top is finite, and no product is more than a rounding past 127.
+    const bool zero = top == 0, usual = zero || top - 0x04000000u < 0x7f800000u - 0x04000000u;
+    if (wave_ballot(!usual)) return unusual_scale_and_codes<lanes>(x, codes);
+    const float d_inv = div32(127.0f, zero ? 127.0f : bits_f32(top));
+    codes = plain_code(x[0] * d_inv) | plain_code(x[1] * d_inv) << 8 | plain_code(x[2] * d_inv) << 16 |
+            plain_code(x[3] * d_inv) << 24;
+    return zero ? 0.0f : div32(1.0f, d_inv);
 }
 
 // The sum of the `lanes` neighbours' values, in every one of them.
@@ -114,3 +145,16 @@ DEVICE void store16(u8 *to, const u32x4 &from, bool aligned) {
     UNROLL
     for (int i = 0; i < 16; i++) to[i] = u8(words[i / 4] >> (i % 4 * 8));
 }
+
+// How a grid of groups shares out rows: each takes a row, or where there are
+// more groups than rows, an equal part of one.
+struct Spread {
+    u32 parts, blocks; // of a row: parts, and k blocks in each
+
+    DEVICE Spread(u32 rows, u32 k_blocks, u32 groups) {
+        const u32 most = groups / (rows ? rows : 1);
+        const u32 wanted = most < k_blocks ? most : k_blocks;
+        blocks = (k_blocks + (wanted ? wanted : 1) - 1) / (wanted ? wanted : 1);
+        parts = (k_blocks + blocks - 1) / blocks;
+    }
+};

@@ -171,33 +171,42 @@ template <int n> DEVICE void load_values(float (&v)[n], const float *from) {
     }
 }
 
+template <int n> DEVICE void combine_at(const CombineArgs &args, i64 token, i64 c) {
+    float acc[n] = {};
+    for (u32 j = 0; j < args.k; j++) {
+        const float weight = args.weights[token * args.k + j];
+        float v[n];
+        load_values<n>(v, args.y + i64(args.slot[token * args.k + j]) * args.y_stride + c);
+        UNROLL
+        for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
+    }
+    if (args.shared) {
+        const float weight = args.shared_score ? sigmoid(args.shared_score[token * args.score_stride]) : 1.0f;
+        float v[n];
+        load_values<n>(v, args.shared + token * args.shared_stride + c);
+        UNROLL
+        for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
+    }
+    float *to = args.out + token * args.out_stride + c;
+    if (n == 4) {
+        *reinterpret_cast<f32x4 *>(to) = {canonical(acc[0]), canonical(acc[1 % n]), canonical(acc[2 % n]),
+                                          canonical(acc[3 % n])};
+    } else {
+        *to = canonical(acc[0]);
+    }
+}
+
+// Blocks of threads take tokens, or where there are more blocks, parts of one.
 template <int n> DEVICE void combine(const CombineArgs &args) {
-    const i64 parts = args.width / n, total = args.tokens * parts;
-    const i64 step = i64(grid_blocks()) * combine_threads;
-    for (i64 i = i64(block_index()) * combine_threads + thread_index(); i < total; i += step) {
-        const i64 token = i / parts, c = i % parts * n;
-        float acc[n] = {};
-        for (u32 j = 0; j < args.k; j++) {
-            const float weight = args.weights[token * args.k + j];
-            float v[n];
-            load_values<n>(v, args.y + i64(args.slot[token * args.k + j]) * args.y_stride + c);
-            UNROLL
-            for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
-        }
-        if (args.shared) {
-            const float weight = args.shared_score ? sigmoid(args.shared_score[token * args.score_stride]) : 1.0f;
-            float v[n];
-            load_values<n>(v, args.shared + token * args.shared_stride + c);
-            UNROLL
-            for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
-        }
-        float *to = args.out + token * args.out_stride + c;
-        if (n == 4) {
-            *reinterpret_cast<f32x4 *>(to) = {canonical(acc[0]), canonical(acc[1 % n]), canonical(acc[2 % n]),
-                                              canonical(acc[3 % n])};
-        } else {
-            *to = canonical(acc[0]);
-        }
+    const u32 steps = u32((args.width + n * combine_threads - 1) / (n * combine_threads));
+    const Spread spread(u32(args.tokens), steps, grid_blocks());
+    const i64 total = args.tokens * spread.parts;
+    for (i64 item = block_index(); item < total; item += grid_blocks()) {
+        const u32 token = u32(item) / spread.parts, part = u32(item) % spread.parts;
+        const i64 begin = i64(part) * spread.blocks * n * combine_threads;
+        const i64 wanted = begin + i64(spread.blocks) * n * combine_threads;
+        const i64 end = wanted < args.width ? wanted : args.width;
+        for (i64 c = begin + n * thread_index(); c < end; c += n * combine_threads) combine_at<n>(args, token, c);
     }
 }
 

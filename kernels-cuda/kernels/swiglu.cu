@@ -28,13 +28,40 @@ DEVICE float hidden_at(const float *row, i64 c, i64 ffn, bool interleaved) {
     return interleaved ? swiglu(row[2 * c], row[2 * c + 1]) : swiglu(row[c], row[ffn + c]);
 }
 
+// Blocks of threads take rows, or where there are more blocks than rows, parts of one.
 KERNEL(swiglu_threads, 4) strata_swiglu(SwiGluArgs args) {
-    const i64 total = args.rows * args.ffn;
-    const i64 step = i64(grid_blocks()) * swiglu_threads;
-    for (i64 i = i64(block_index()) * swiglu_threads + thread_index(); i < total; i += step) {
-        const i64 row = i / args.ffn, c = i % args.ffn;
-        args.out[row * args.out_stride + c] =
-            hidden_at(args.gate_up + row * args.stride, c, args.ffn, args.interleaved);
+    const Spread spread(u32(args.rows), u32((args.ffn + swiglu_threads - 1) / swiglu_threads), grid_blocks());
+    const i64 total = args.rows * spread.parts;
+    for (i64 item = block_index(); item < total; item += grid_blocks()) {
+        const u32 row = u32(item) / spread.parts, part = u32(item) % spread.parts;
+        const float *from = args.gate_up + i64(row) * args.stride;
+        float *to = args.out + i64(row) * args.out_stride;
+        const i64 begin = i64(part) * spread.blocks * swiglu_threads;
+        const i64 wanted = begin + i64(spread.blocks) * swiglu_threads;
+        const i64 end = wanted < args.ffn ? wanted : args.ffn;
+        for (i64 c = begin + thread_index(); c < end; c += swiglu_threads)
+            to[c] = hidden_at(from, c, args.ffn, args.interleaved);
+    }
+}
+
+// A lane's gate and up values: x from one, u from the other.
+struct Pairs {
+    float gate[4], up[4];
+};
+
+DEVICE void load_pairs(Pairs &p, const float *row, i64 col, const SwiGluQuantizeArgs &args) {
+    if (args.vector && !args.interleaved && col + 4 <= args.ffn) {
+        const f32x4 g = *reinterpret_cast<const f32x4 *>(row + col);
+        const f32x4 u = *reinterpret_cast<const f32x4 *>(row + args.ffn + col);
+        p = {{g.x, g.y, g.z, g.w}, {u.x, u.y, u.z, u.w}};
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const i64 c = col + i;
+        const bool inside = c < args.ffn;
+        p.gate[i] = inside ? row[args.interleaved ? 2 * c : c] : 0.0f;
+        p.up[i] = inside ? row[args.interleaved ? 2 * c + 1 : args.ffn + c] : 0.0f;
     }
 }
 
@@ -43,46 +70,49 @@ template <Layout layout> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &a
     SHARED alignas(16) u8 blocks[groups][block_bytes];
     const int lane = int(thread_index()) % group_lanes, group = int(thread_index()) / group_lanes;
     u8 *block = blocks[group];
+    const u32 all_groups = grid_blocks() * groups;
+    const Spread spread(u32(args.rows), args.k_blocks, all_groups);
+    const i64 total = args.rows * spread.parts;
 
-    const i64 total = args.rows * args.k_blocks;
-    const i64 step = i64(grid_blocks()) * groups;
-    for (i64 first = i64(block_index()) * groups; first < total; first += step) {
-        const i64 item = first + group;
-        const bool real = item < total;
-        const i64 row = real ? item / args.k_blocks : 0;
-        const u32 k_block = real ? u32(item % args.k_blocks) : 0;
-        const float *from = args.gate_up + row * args.stride;
-        const i64 col = i64(k_block) * block_values + 4 * lane;
+    for (i64 first = i64(block_index()) * groups; first < total; first += all_groups) {
+        const u32 item = u32(first + group);
+        const bool real = first + group < total;
+        const u32 row = real ? item / spread.parts : 0;
+        const u32 first_block = real ? item % spread.parts * spread.blocks : 0;
+        const float *from = args.gate_up + i64(row) * args.stride;
 
-        float x[4];
-        if (args.vector && !args.interleaved && col + 4 <= args.ffn) {
-            const f32x4 g = *reinterpret_cast<const f32x4 *>(from + col);
-            const f32x4 u = *reinterpret_cast<const f32x4 *>(from + args.ffn + col);
-            x[0] = swiglu(g.x, u.x), x[1] = swiglu(g.y, u.y);
-            x[2] = swiglu(g.z, u.z), x[3] = swiglu(g.w, u.w);
-        } else {
+        Pairs pairs, next = {};
+        load_pairs(pairs, from, i64(first_block) * block_values + 4 * lane, args);
+        for (u32 b = 0; b < spread.blocks; b++) {
+            const u32 k_block = first_block + b;
+            const bool inside = real && k_block < args.k_blocks;
+            const i64 col = i64(k_block) * block_values + 4 * lane;
+            if (b + 1 < spread.blocks) load_pairs(next, from, col + block_values, args);
+            float x[4];
+            // Past the columns there is +0, which the product of two zeros would be, too.
             UNROLL
-            for (int i = 0; i < 4; i++)
-                x[i] = col + i < args.ffn ? hidden_at(from, col + i, args.ffn, args.interleaved) : 0.0f;
-        }
-        u32 codes;
-        HeaderPart part;
-        const bool header_finite = encode<layout>(x, lane, codes, part);
-        if (args.report.word && real) {
-            const bool finite = is_finite(x[0]) && is_finite(x[1]) && is_finite(x[2]) && is_finite(x[3]);
-            const u32 token = args.tokens ? args.tokens[row] : u32(row);
-            if (!finite) report(args.report.word, token, args.report.value_kind);
-            if (!header_finite) report(args.report.word, token, args.report.header_kind);
-        }
+            for (int i = 0; i < 4; i++) x[i] = swiglu(pairs.gate[i], pairs.up[i]);
+            u32 codes;
+            HeaderPart part;
+            const bool header_finite = encode<layout>(x, lane, codes, part);
+            if (args.report.word && inside) {
+                const bool finite = is_finite(x[0]) && is_finite(x[1]) && is_finite(x[2]) && is_finite(x[3]);
+                if (!finite || !header_finite) {
+                    const u32 token = args.tokens ? args.tokens[row] : row;
+                    report(args.report.word, token, finite ? args.report.header_kind : args.report.value_kind);
+                }
+            }
 
-        wave_sync();
-        reinterpret_cast<u32 *>(block + 16)[lane] = codes;
-        store_header(block, part);
-        wave_sync();
+            wave_sync();
+            reinterpret_cast<u32 *>(block + 16)[lane] = codes;
+            store_header(block, part);
+            wave_sync();
 
-        if (real && lane < 9)
-            store16(args.out + (i64(k_block) * args.rows + row) * block_bytes + 16 * lane,
-                    reinterpret_cast<const u32x4 *>(block)[lane], args.aligned);
+            if (inside && lane < 9)
+                store16(args.out + (i64(k_block) * args.rows + row) * block_bytes + 16 * lane,
+                        reinterpret_cast<const u32x4 *>(block)[lane], args.aligned);
+            pairs = next;
+        }
     }
 }
 

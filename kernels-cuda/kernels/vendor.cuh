@@ -121,7 +121,8 @@ DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
     high = __byte_perm(first, second, 0x7531);
 }
 
-#if __CUDA_ARCH__ >= 800
+// The host side of a compilation only takes sizes from here.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 constexpr bool stage_weights = true;
 DEVICE u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
 DEVICE void copy16_async(void *shared, const void *global) {

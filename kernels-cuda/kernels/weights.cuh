@@ -14,8 +14,8 @@
 //   decode(block, part, unit, words)
 //                    a quarter of the 128 values of a chunk to signed bytes;
 //                    `words` is the chunk's 32 words of four values
-//   scales(block, part, to)
-//                    the scales of the chunk to `to`, see Scales
+//   scales(block, part, unit, to)
+//                    that quarter's scales to `to`, see Scales
 //
 // A chunk is 128 consecutive values of a row: `block` points to its first
 // block, or to the block it is `part` 0 or 1 of. Blocks have any alignment:
@@ -46,6 +46,14 @@ DEVICE u32 read_word(const u8 *at) {
 
 DEVICE u32 read_u16(const u8 *at) { return at[0] | u32(at[1]) << 8; }
 DEVICE float read_f16(const u8 *at) { return f16_to_f32(u16(read_u16(at))); }
+
+// Words to shared memory in one store; `to` is as aligned as they are together.
+DEVICE void put2(u32 *to, u32 a, u32 b) { *reinterpret_cast<u32x2 *>(to) = {a, b}; }
+DEVICE void put4(u32 *to, u32 a, u32 b, u32 c, u32 d) { *reinterpret_cast<u32x4 *>(to) = {a, b, c, d}; }
+DEVICE void put8(u32 *to, const u32 (&w)[8]) {
+    put4(to, w[0], w[1], w[2], w[3]);
+    put4(to + 4, w[4], w[5], w[6], w[7]);
+}
 
 // x - n in each byte, for bytes of x below 128 and n up to 128.
 template <u32 n> DEVICE u32 minus(u32 x) { return (x + (0x80 - n) * 0x01010101u) ^ 0x80808080u; }
@@ -84,7 +92,6 @@ template <typename T> struct Scales {
 template <typename T> struct ScaleSink {
     float *to;
     int stride;
-    int blocks; // of the chunk, that the row has
 
     DEVICE void sub(int i, i32 x) const { to[(Scales<T>::sub + i) * stride] = float(x); }
     DEVICE void dw(int i, float x) const { to[(Scales<T>::dw + i) * stride] = x; }

@@ -18,15 +18,15 @@ struct Q2_K : KDefaults {
         UNROLL
         for (int n = 0; n < 4; n++) {
             const u32 scale = at[8 * part + 2 * n + unit / 2] & 15;
-            UNROLL
-            for (int i = 0; i < 2; i++) words[8 * n + 2 * unit + i] = (w[i] >> (2 * n) & 0x03030303u) * scale;
+            put2(words + 8 * n + 2 * unit, (w[0] >> (2 * n) & 0x03030303u) * scale,
+                 (w[1] >> (2 * n) & 0x03030303u) * scale);
         }
     }
-    static DEVICE void scales(const u8 *at, int part, ScaleSink<Q2_K> to) {
-        to.dw(0, read_f16(at + 80));
-        to.dm(0, -read_f16(at + 82));
+    static DEVICE void scales(const u8 *at, int part, int unit, ScaleSink<Q2_K> to) {
+        if (unit == 0) to.dw(0, read_f16(at + 80));
+        if (unit == 1) to.dm(0, -read_f16(at + 82));
         UNROLL
-        for (int j = 0; j < 8; j++) to.mn(j, at[8 * part + j] >> 4);
+        for (int j = 0; j < 2; j++) to.mn(2 * unit + j, at[8 * part + 2 * unit + j] >> 4);
     }
 };
 
@@ -46,27 +46,31 @@ struct Q3_K : KDefaults {
             const u32 top = at[104 + s % 4] >> (2 * (2 * part + s / 4)) & 3;
             const i32 scale = i32(nibble | top << 4) - 32;
             const u32 size = u32(scale < 0 ? -scale : scale);
+            u32 out[2];
             UNROLL
             for (int i = 0; i < 2; i++) {
                 const u32 third = high[i] >> (4 * part + n) & 0x01010101u;
                 // |scale| * code stays below 256, so a word's four products do not meet.
                 const u32 product = ((w[i] >> (2 * n) & 0x03030303u) | third << 2) * size;
                 const u32 offset = 4 * size * 0x01010101u;
-                words[8 * n + 2 * unit + i] = scale < 0 ? minus_bytes(product, offset) : minus_bytes(offset, product);
+                out[i] = scale < 0 ? minus_bytes(product, offset) : minus_bytes(offset, product);
             }
+            put2(words + 8 * n + 2 * unit, out[0], out[1]);
         }
     }
-    static DEVICE void scales(const u8 *at, int, ScaleSink<Q3_K> to) { to.dw(0, read_f16(at + 108)); }
+    static DEVICE void scales(const u8 *at, int, int unit, ScaleSink<Q3_K> to) {
+        if (unit == 0) to.dw(0, read_f16(at + 108));
+    }
 };
 
-// Six-bit scales and minimums of Q4_K and Q5_K, of the half's four.
-template <typename T> DEVICE void six_bit_scales(const u8 *packed, int part, ScaleSink<T> to) {
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        const u32 a = packed[i], b = packed[4 + i], c = packed[8 + i];
-        to.sub(i, part == 0 ? a & 63 : (c & 15) | a >> 6 << 4);
-        to.mn(i, part == 0 ? b & 63 : c >> 4 | b >> 6 << 4);
-    }
+// One of the half's four six-bit scales and minimums of Q4_K and Q5_K; the
+// first two units also bring the scales of all.
+template <typename T> DEVICE void six_bit_scales(const u8 *at, int part, int unit, ScaleSink<T> to) {
+    const u32 a = at[4 + unit], b = at[8 + unit], c = at[12 + unit];
+    to.sub(unit, part == 0 ? a & 63 : (c & 15) | a >> 6 << 4);
+    to.mn(unit, part == 0 ? b & 63 : c >> 4 | b >> 6 << 4);
+    if (unit == 0) to.dw(0, read_f16(at));
+    if (unit == 1) to.dm(0, -read_f16(at + 2));
 }
 
 // A unit is 16 code bytes: 16 values of one sub-scale and 16 of the next.
@@ -78,16 +82,17 @@ struct Q4_K : KDefaults {
         u32 w[4];
         read_words(w, at + 16 + 64 * part + 16 * unit);
         u32 *to = words + 16 * (unit / 2) + 4 * (unit % 2);
+        u32 low[4], high[4];
         UNROLL
         for (int i = 0; i < 4; i++) {
-            to[i] = w[i] & 0x0f0f0f0fu;
-            to[8 + i] = w[i] >> 4 & 0x0f0f0f0fu;
+            low[i] = w[i] & 0x0f0f0f0fu;
+            high[i] = w[i] >> 4 & 0x0f0f0f0fu;
         }
+        put4(to, low[0], low[1], low[2], low[3]);
+        put4(to + 8, high[0], high[1], high[2], high[3]);
     }
-    static DEVICE void scales(const u8 *at, int part, ScaleSink<Q4_K> to) {
-        to.dw(0, read_f16(at));
-        to.dm(0, -read_f16(at + 2));
-        six_bit_scales(at + 4, part, to);
+    static DEVICE void scales(const u8 *at, int part, int unit, ScaleSink<Q4_K> to) {
+        six_bit_scales(at, part, unit, to);
     }
 };
 
@@ -96,21 +101,21 @@ struct Q5_K : KDefaults {
     static constexpr bool scaled = true;
     static constexpr Layout layout = DS4;
     static DEVICE void decode(const u8 *at, int part, int unit, u32 *words) {
-        u32 w[4], high[4];
+        u32 w[4], fifth[4], low[4], high[4];
         read_words(w, at + 48 + 64 * part + 16 * unit);
-        read_words(high, at + 16 + 16 * (unit % 2));
+        read_words(fifth, at + 16 + 16 * (unit % 2));
         u32 *to = words + 16 * (unit / 2) + 4 * (unit % 2);
         const int s = 4 * part + unit / 2 * 2;
         UNROLL
         for (int i = 0; i < 4; i++) {
-            to[i] = (w[i] & 0x0f0f0f0fu) | (high[i] >> s & 0x01010101u) << 4;
-            to[8 + i] = (w[i] >> 4 & 0x0f0f0f0fu) | (high[i] >> (s + 1) & 0x01010101u) << 4;
+            low[i] = (w[i] & 0x0f0f0f0fu) | (fifth[i] >> s & 0x01010101u) << 4;
+            high[i] = (w[i] >> 4 & 0x0f0f0f0fu) | (fifth[i] >> (s + 1) & 0x01010101u) << 4;
         }
+        put4(to, low[0], low[1], low[2], low[3]);
+        put4(to + 8, high[0], high[1], high[2], high[3]);
     }
-    static DEVICE void scales(const u8 *at, int part, ScaleSink<Q5_K> to) {
-        to.dw(0, read_f16(at));
-        to.dm(0, -read_f16(at + 2));
-        six_bit_scales(at + 4, part, to);
+    static DEVICE void scales(const u8 *at, int part, int unit, ScaleSink<Q5_K> to) {
+        six_bit_scales(at, part, unit, to);
     }
 };
 
@@ -126,17 +131,19 @@ struct Q6_K : KDefaults {
         read_words(high, at + 128 + 32 * part + 8 * unit);
         UNROLL
         for (int n = 0; n < 4; n++) {
+            u32 out[2];
             UNROLL
             for (int i = 0; i < 2; i++) {
                 const u32 nibble = (n % 2 == 0 ? first[i] : second[i]) >> (n / 2 * 4) & 0x0f0f0f0fu;
                 const u32 upper = high[i] >> (2 * n) & 0x03030303u;
-                words[8 * n + 2 * unit + i] = minus<32>(nibble | upper << 4);
+                out[i] = minus<32>(nibble | upper << 4);
             }
+            put2(words + 8 * n + 2 * unit, out[0], out[1]);
         }
     }
-    static DEVICE void scales(const u8 *at, int part, ScaleSink<Q6_K> to) {
-        to.dw(0, read_f16(at + 208));
+    static DEVICE void scales(const u8 *at, int part, int unit, ScaleSink<Q6_K> to) {
+        if (unit == 0) to.dw(0, read_f16(at + 208));
         UNROLL
-        for (int j = 0; j < 8; j++) to.sub(j, i8(at[192 + 8 * part + j]));
+        for (int j = 0; j < 2; j++) to.sub(2 * unit + j, i8(at[192 + 8 * part + 2 * unit + j]));
     }
 };
