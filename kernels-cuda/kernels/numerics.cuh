@@ -28,8 +28,8 @@ DEVICE float exp_exact(float x) {
     p = fma32(p, r, bits_f32(0x3d2aaaab));
     p = fma32(p, r, bits_f32(0x3e2aaaab));
     p = fma32(p, r, bits_f32(0x3f000000));
-    const float r2 = r * r;
-    p = fma32(p, r2, r) + 1.0f;
+    p = fma32(p, r, 1.0f);
+    p = fma32(p, r, 1.0f);
     const i32 i = i32(n);
     const i32 half = i >> 1;
     return p * bits_f32(u32(half + 127) << 23) * bits_f32(u32(i - half + 127) << 23);
