@@ -105,7 +105,8 @@ impl<S: Simd> Kernels<S> {
         let (shape, count) = (self.shape, rows.count);
         let tile_rows = VECTORS * S::LANES;
         // As few steps as there can be, all of about one size.
-        let steps = count.div_ceil(S::TOKENS);
+        let most = if shape.narrow { S::NARROW_ROWS } else { S::WIDE_ROWS };
+        let steps = count.div_ceil(most);
         let (size, larger) = (count / steps, count % steps);
         let mut first = 0;
         for step in 0..steps {
@@ -204,18 +205,32 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                         }
                     }
                 }
-                for word in s * sub_words..(s + 1) * sub_words {
-                    let mut w = [S::zero_i(); VECTORS];
-                    for v in 0..VECTORS {
-                        w[v] = S::load_i(words.add(word * rows + v * S::LANES));
-                    }
-                    for n in 0..N {
-                        let x = S::splat_i(*codes.add(n * row_words + word));
+                if NARROW {
+                    for word in (s * sub_words..(s + 1) * sub_words).step_by(2) {
+                        let mut w = [[S::zero_i(); 2]; VECTORS];
                         for v in 0..VECTORS {
-                            isum[n][v] = match NARROW {
-                                true => S::dot_narrow(isum[n][v], w[v], x),
-                                false => S::dot_wide(isum[n][v], w[v], x),
-                            };
+                            let at = words.add(word * rows + v * S::LANES);
+                            w[v] = [S::load_i(at), S::load_i(at.add(rows))];
+                        }
+                        for n in 0..N {
+                            let at = codes.add(n * row_words + word);
+                            let x = [S::splat_i(*at), S::splat_i(*at.add(1))];
+                            for v in 0..VECTORS {
+                                isum[n][v] = S::dot_narrow(isum[n][v], w[v], x);
+                            }
+                        }
+                    }
+                } else {
+                    for word in s * sub_words..(s + 1) * sub_words {
+                        let mut w = [S::zero_i(); VECTORS];
+                        for v in 0..VECTORS {
+                            w[v] = S::load_i(words.add(word * rows + v * S::LANES));
+                        }
+                        for n in 0..N {
+                            let x = S::splat_i(*codes.add(n * row_words + word));
+                            for v in 0..VECTORS {
+                                isum[n][v] = S::dot_wide(isum[n][v], w[v], x);
+                            }
                         }
                     }
                 }
@@ -236,23 +251,16 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                     let scale = S::load(dw.add(g * rows + lane));
                     for n in 0..N {
                         let to = acc.add(n * rows + lane);
-                        S::store(to, S::fma(t[n][v], scale, S::load(to)));
-                    }
-                }
-                if MIN == 0 {
-                    continue;
-                }
-                for v in 0..VECTORS {
-                    let lane = v * S::LANES;
-                    let scale = S::load(dm.add(g * rows + lane));
-                    for n in 0..N {
-                        let mut u = S::zero();
-                        for m in g * GROUP / MIN..(g + 1) * GROUP / MIN {
-                            let minimum = S::load(mn.add(m * rows + lane));
-                            u = S::fma(minimum, S::splat(*sums.add(n * row_sums + m)), u);
+                        let mut sum = S::fma(t[n][v], scale, S::load(to));
+                        if MIN != 0 {
+                            let mut u = S::zero();
+                            for m in g * GROUP / MIN..(g + 1) * GROUP / MIN {
+                                let minimum = S::load(mn.add(m * rows + lane));
+                                u = S::fma(minimum, S::splat(*sums.add(n * row_sums + m)), u);
+                            }
+                            sum = S::fma(u, S::load(dm.add(g * rows + lane)), sum);
                         }
-                        let to = acc.add(n * rows + lane);
-                        S::store(to, S::fma(u, scale, S::load(to)));
+                        S::store(to, sum);
                     }
                 }
             }

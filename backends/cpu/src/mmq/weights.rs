@@ -212,10 +212,11 @@ impl WeightTile {
                 // SAFETY: word rows up to SLAB / 4 and as many starts as sub-blocks, asserted above.
                 unsafe {
                     let mut sum = S::zero_i();
-                    for word in s * words..(s + 1) * words {
-                        let at = word * tile_rows + v * S::LANES;
-                        let w = S::load_i(self.words.as_ptr().add(at));
-                        sum = S::dot_narrow(sum, w, S::splat_i(0x8080_8080));
+                    let bias = [S::splat_i(0x8080_8080); 2];
+                    for word in (s * words..(s + 1) * words).step_by(2) {
+                        let at = self.words.as_ptr().add(word * tile_rows + v * S::LANES);
+                        let w = [S::load_i(at), S::load_i(at.add(tile_rows))];
+                        sum = S::dot_narrow(sum, w, bias);
                     }
                     let to = self.start.as_mut_ptr().add(s * tile_rows + v * S::LANES);
                     S::store_i(to.cast(), S::sub_i(S::zero_i(), sum));

@@ -25,8 +25,10 @@ unsafe impl Simd for Avx2 {
     type I = __m256i;
     type F = __m256;
     const LANES: usize = 8;
-    const NARROW: i32 = 0;
-    const TOKENS: usize = 6;
+    // Four products with u8 stay within i16: 4 * 255 * 31 = 31620.
+    const NARROW: i32 = 31;
+    const WIDE_ROWS: usize = 6;
+    const NARROW_ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         unsafe { run_avx2(work) }
@@ -63,10 +65,11 @@ unsafe impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
         unsafe {
-            let pairs = _mm256_maddubs_epi16(x, w);
-            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            let first = _mm256_maddubs_epi16(x[0], w[0]);
+            let fours = _mm256_add_epi16(first, _mm256_maddubs_epi16(x[1], w[1]));
+            _mm256_add_epi32(acc, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)))
         }
     }
 

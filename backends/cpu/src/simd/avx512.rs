@@ -25,7 +25,8 @@ unsafe impl Simd for Avx512 {
     type F = __m512;
     const LANES: usize = 16;
     const NARROW: i32 = 127;
-    const TOKENS: usize = 6;
+    const WIDE_ROWS: usize = 6;
+    const NARROW_ROWS: usize = 6;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         unsafe { run_avx512(work) }
@@ -62,8 +63,8 @@ unsafe impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        unsafe { _mm512_dpbusd_epi32(acc, x, w) }
+    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(acc, x[0], w[0]), x[1], w[1]) }
     }
 
     #[inline(always)]

@@ -42,8 +42,10 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     /// The largest integer weight that [`dot_narrow`](Self::dot_narrow) takes;
     /// 0 where there is no such instruction.
     const NARROW: i32;
-    /// The most tokens whose sums fit the registers beside two vectors of weights.
-    const TOKENS: usize;
+    /// The most routed rows whose sums fit the registers, with wide words.
+    const WIDE_ROWS: usize;
+    /// The same with narrow words.
+    const NARROW_ROWS: usize;
 
     /// Runs `work` as compiled for these instructions.
     fn run<W: Work>(self, work: W) -> W::Output;
@@ -60,8 +62,8 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sub_i(a: Self::I, b: Self::I) -> Self::I;
     /// `acc` plus the sum of the products of two i16 in each lane.
     unsafe fn dot_wide(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
-    /// `acc` plus the sum of the products of four i8 of `w` and u8 of `x` in each lane.
-    unsafe fn dot_narrow(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// `acc` plus the sum of the products of eight i8 of `w` and u8 of `x` in each lane.
+    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I;
 
     /// Zeros.
     unsafe fn zero() -> Self::F;

@@ -13,7 +13,8 @@ unsafe impl Simd for Plain {
     type F = [f32; 8];
     const LANES: usize = 8;
     const NARROW: i32 = 0;
-    const TOKENS: usize = 4;
+    const WIDE_ROWS: usize = 4;
+    const NARROW_ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         work.run()
@@ -57,11 +58,17 @@ unsafe impl Simd for Plain {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        std::array::from_fn(|l| {
-            let (w, x) = (w[l].to_ne_bytes(), x[l].to_ne_bytes());
-            (0..4).fold(acc[l], |sum, i| sum + i32::from(w[i] as i8) * i32::from(x[i]))
-        })
+    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
+        let mut acc = acc;
+        for (w, x) in w.into_iter().zip(x) {
+            for l in 0..8 {
+                let (w, x) = (w[l].to_ne_bytes(), x[l].to_ne_bytes());
+                for i in 0..4 {
+                    acc[l] += i32::from(w[i] as i8) * i32::from(x[i]);
+                }
+            }
+        }
+        acc
     }
 
     #[inline(always)]
