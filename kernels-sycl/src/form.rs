@@ -11,6 +11,17 @@ pub enum Dot {
     AvxVnni = 2,
 }
 
+impl Dot {
+    /// The name, as `avx512-vnni`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Avx512Vnni => "avx512-vnni",
+            Self::AvxVnni => "avx-vnni",
+        }
+    }
+}
+
 /// The shape of a device's kernels.
 ///
 /// A work-item holds `lanes` values in a vector. On a GPU that is 1, and its

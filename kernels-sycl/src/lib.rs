@@ -15,8 +15,9 @@ pub use tables::{offset, table};
 use strata_core::WeightType;
 
 /// Files that sources include, as (name, text).
-pub const HEADERS: [(&str, &str); 2] = [
+pub const HEADERS: [(&str, &str); 3] = [
     ("base.hpp", include_str!("../sycl/base.hpp")),
+    ("dot.hpp", include_str!("../sycl/dot.hpp")),
     ("format.hpp", include_str!("../sycl/format.hpp")),
 ];
 

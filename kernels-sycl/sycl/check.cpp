@@ -1,5 +1,5 @@
 // Probes of a device's arithmetic: the host knows what each must give.
-#include "base.hpp"
+#include "dot.hpp"
 
 #define PROBES 11
 
@@ -31,4 +31,18 @@ KERNEL probe_vectors(const float *a, const float *b, u32 *out, u32 n) {
   share work(n / LANES);
   for (u64 i = work.first; i < work.end; ++i)
     probe<vfloat>(a, b, out, n, i * LANES, [](u32 *to, vfloat v) { store(to, v); });
+}
+
+// Dot products of 32 and of 16 values: `a` holds eight words for each of LANES
+// lanes, lane by lane, `b` eight words of signed codes, `c` what is added.
+KERNEL probe_dots(const u32 *a, const u32 *b, const int *c, int *out, u32 cases) {
+  share work(cases);
+  for (u64 n = work.first; n < work.end; ++n) {
+    vuint codes[8];
+    for (int j = 0; j < 8; ++j)
+      codes[j] = load<vuint>(a + (n * 8 + j) * LANES);
+    const u8 *q = reinterpret_cast<const u8 *>(b + n * 8);
+    store(out + 2 * n * LANES, dot<32>(codes, q, vint(c[n])));
+    store(out + (2 * n + 1) * LANES, dot<16>(codes, q, vint(c[n])));
+  }
 }

@@ -9,6 +9,7 @@
 // Local memory is laid out with the weight rows next to each other, so that a
 // vector (or a sub-group) loads one row per lane, and the activations are the
 // same for all lanes.
+#include "dot.hpp"
 #include "format.hpp"
 
 // A build also defines TILE_TOKENS, STEP (activation rows multiplied at once,
@@ -134,55 +135,6 @@ KERNEL prepare(const u8 *acts, u32 *out, u64 blocks) {
 
 // ---- the product ----
 
-// c + the dot products of COUNT / 4 words of four unsigned codes in each lane
-// with as many words of signed ones at `b`, which all lanes share.
-//
-// The instructions name their result only as an early-clobber output: a tied
-// operand ("+v") is not kept tied on the way through SPIR-V.
-template <int COUNT> inline vint dot(const vuint *a, const u8 *b, vint c) {
-#if DOT == DOT_AVX512_VNNI && LANES == 16
-  vint r;
-  if constexpr (COUNT == 32)
-    asm("vmovdqa64 %1, %0\n\t"
-        "vpdpbusd (%10)%{1to16%}, %2, %0\n\t"
-        "vpdpbusd 4(%10)%{1to16%}, %3, %0\n\t"
-        "vpdpbusd 8(%10)%{1to16%}, %4, %0\n\t"
-        "vpdpbusd 12(%10)%{1to16%}, %5, %0\n\t"
-        "vpdpbusd 16(%10)%{1to16%}, %6, %0\n\t"
-        "vpdpbusd 20(%10)%{1to16%}, %7, %0\n\t"
-        "vpdpbusd 24(%10)%{1to16%}, %8, %0\n\t"
-        "vpdpbusd 28(%10)%{1to16%}, %9, %0"
-        : "=&v"(r)
-        : "v"(c), "v"(a[0]), "v"(a[1]), "v"(a[2]), "v"(a[3]), "v"(a[4]), "v"(a[5]), "v"(a[6]),
-          "v"(a[7]), "r"(b));
-  else
-    asm("vmovdqa64 %1, %0\n\t"
-        "vpdpbusd (%6)%{1to16%}, %2, %0\n\t"
-        "vpdpbusd 4(%6)%{1to16%}, %3, %0\n\t"
-        "vpdpbusd 8(%6)%{1to16%}, %4, %0\n\t"
-        "vpdpbusd 12(%6)%{1to16%}, %5, %0"
-        : "=&v"(r)
-        : "v"(c), "v"(a[0]), "v"(a[1]), "v"(a[2]), "v"(a[3]), "r"(b));
-  return r;
-#else
-#pragma unroll
-  for (int j = 0; j < COUNT / 4; ++j) {
-    const u32 w = load32(b + 4 * j);
-#if DOT == DOT_AVX_VNNI && LANES == 8
-    vint r, bb = vint(static_cast<int>(w));
-    asm("vmovdqa %1, %0\n\t%{vex%} vpdpbusd %3, %2, %0" : "=&x"(r) : "x"(c), "x"(a[j]), "x"(bb));
-    c = r;
-#else
-    c += vint(a[j] & 255) * vint(static_cast<i8>(w));
-    c += vint(a[j] >> 8 & 255) * vint(static_cast<i8>(w >> 8));
-    c += vint(a[j] >> 16 & 255) * vint(static_cast<i8>(w >> 16));
-    c += vint(a[j] >> 24) * vint(static_cast<int>(w) >> 24);
-#endif
-  }
-  return c;
-#endif
-}
-
 // A unit of weights, decoded, in local memory.
 struct unit {
   u32 code[UNIT / 4][TILE_ROWS];
@@ -267,6 +219,7 @@ inline void transpose(const v16u (&rows)[8], u32 (*to)[TILE_ROWS], int lane) {
 // Decodes `parts` parts of all rows: sixteen rows of a part at a time.
 inline void decode(const tile_rows &rows, int parts, int, int, const u32 *grid, unit &to) {
   for (int lane = 0; lane < TILE_ROWS; lane += LANES) {
+#pragma nounroll
     for (int p = 0; p < parts; ++p) {
       v16u pair[8];
       for (int i = 0; i < 8; ++i) {
@@ -282,6 +235,7 @@ inline void decode(const tile_rows &rows, int parts, int, int, const u32 *grid, 
 // Decodes `parts` parts of all rows: one part of one row after the other, and
 // neighbours decode the same row.
 inline void decode(const tile_rows &rows, int parts, int id, int items, const u32 *grid, unit &to) {
+#pragma nounroll
   for (int n = id; n < TILE_ROWS * PARTS; n += items) {
     const int p = n % PARTS, lane = n / PARTS;
     if (p >= parts)
@@ -357,6 +311,7 @@ inline void add_minimums(const unit &w, int lane, const act_rows<R> &x,
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v)
       u[r][v] = vfloat(0.0f);
+#pragma nounroll
   for (int m = 0; m < UNIT / MIN_GROUP; ++m) {
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
@@ -389,6 +344,7 @@ inline void multiply(const unit &w, int lane, int parts, const act_rows<R> &x,
     for (int v = 0; v < VECTORS; ++v)
       t[r][v] = vfloat(0.0f);
   act_rows<R> at = x;
+#pragma nounroll
   for (int p = 0; p < parts; ++p) {
     vfloat isum[R][VECTORS];
     dot_part<R>(w, lane, p, at, isum, acc);
@@ -498,6 +454,7 @@ mmq(const u8 *weights, const u8 *acts, const u32 *prepared, const u32 *tiles,
       acc[i][v] = vfloat(0.0f);
   }
 
+#pragma nounroll
   for (u32 k = 0; k < s.cols; k += UNIT) {
     const u32 left = (s.cols - k) / 32;
     const int parts = left < PARTS ? left : PARTS;

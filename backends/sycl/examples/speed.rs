@@ -53,7 +53,10 @@ fn time(
     Ok((best, (processor() - before) / f64::from(runs)))
 }
 
-/// Times both and prints a row; `work` per run, in billions of `unit`.
+/// Something measured on a backend.
+type Measure<'a> = &'a dyn Fn(&dyn Backend) -> Result<(f64, f64)>;
+
+/// Prints a row; `work` per run, in billions of `unit`.
 fn row(name: &str, work: f64, unit: &str, results: [(f64, f64); 2]) {
     let [cpu, sycl] = results;
     println!(
@@ -156,9 +159,7 @@ fn main() -> Result<()> {
     for backend in both {
         println!("{}: {:?}", backend.id(), backend.device());
     }
-    let each = |f: &dyn Fn(&dyn Backend) -> Result<(f64, f64)>| -> Result<[(f64, f64); 2]> {
-        Ok([f(both[0])?, f(both[1])?])
-    };
+    let each = |f: Measure<'_>| -> Result<[(f64, f64); 2]> { Ok([f(both[0])?, f(both[1])?]) };
     if names.is_empty() {
         let bytes = |rows: usize| 1e-9 * (2048 * WIDTH * 4 + rows * WIDTH / 128 * 144) as f64;
         for layout in Layout::ALL {

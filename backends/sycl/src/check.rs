@@ -64,16 +64,25 @@ fn values(seed: u32) -> Vec<f32> {
 /// Refuses a device whose arithmetic is not that of docs/numerics.md. Falls
 /// back to products in C++ where its compiler does not take the instruction.
 pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<()> {
-    let built = build_or_fall_back(info, queue, form)?;
+    let failed = |e| device(&info.id, "checking the arithmetic", e);
+    let mut built = build_or_fall_back(info, queue, form)?;
+    if form.dot != Dot::Plain && !dots(&built, queue, form).map_err(failed)? {
+        fall_back(info, form, "its result is wrong");
+        built = build(info, queue, Unit::Check, form)?;
+    }
+    if form.dot == Dot::Plain && !dots(&built, queue, form).map_err(failed)? {
+        return Err(unavailable(format!(
+            "{} ({}) breaks a rule of docs/numerics.md: integer dot products are exact",
+            info.id, info.name
+        )));
+    }
     let (a, mut b) = (values(1), values(2));
     // Every special value meets others than itself.
     b.rotate_left(7);
-    let got = run(&built, queue, &a, &b, "probe_scalars", PROBES.len())
-        .map_err(|e| device(&info.id, "checking the arithmetic", e))?;
+    let got = run(&built, queue, &a, &b, "probe_scalars", PROBES.len()).map_err(failed)?;
     compare(info, &PROBES, "", &a, &b, &got)?;
     if form.lanes > 1 {
-        let got = run(&built, queue, &a, &b, "probe_vectors", VECTOR_PROBES)
-            .map_err(|e| device(&info.id, "checking the arithmetic", e))?;
+        let got = run(&built, queue, &a, &b, "probe_vectors", VECTOR_PROBES).map_err(failed)?;
         compare(info, &PROBES[..VECTOR_PROBES], " in vectors", &a, &b, &got)?;
     }
     Ok(())
@@ -82,12 +91,71 @@ pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result
 fn build_or_fall_back(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<Built> {
     match build(info, queue, Unit::Check, form) {
         Err(e) if form.dot != Dot::Plain => {
-            tracing::warn!("{}: byte products are left to the compiler: {e}", info.id);
-            form.dot = Dot::Plain;
+            fall_back(info, form, &e.to_string());
             build(info, queue, Unit::Check, form)
         }
         result => result,
     }
+}
+
+/// Leaves byte products to the compiler.
+fn fall_back(info: &DeviceInfo, form: &mut Form, why: &str) {
+    tracing::warn!(
+        "{}: {:?} cannot be used, byte products are left to the compiler: {why}",
+        info.id,
+        form.dot
+    );
+    form.dot = Dot::Plain;
+}
+
+/// Dot products probed.
+const DOTS: usize = 64;
+
+/// Whether dot products of bytes are exact, at the ends of the range and between.
+fn dots(
+    built: &Built,
+    queue: &Queue,
+    form: &Form,
+) -> std::result::Result<bool, sycl_bindgen::Error> {
+    let lanes = form.lanes as usize;
+    let mut state = 3u32;
+    let mut bytes = |count: usize| -> Vec<u8> {
+        let draw = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match state >> 30 {
+                0 => [0, 127, 128, 255][(state >> 16 & 3) as usize],
+                _ => (state >> 16) as u8,
+            }
+        };
+        (0..count).map(draw).collect()
+    };
+    let (a, b) = (bytes(DOTS * 32 * lanes), bytes(DOTS * 32));
+    let c: Vec<i32> = (0..DOTS as i32).map(|i| (i - 30) * 20_011).collect();
+    let mut inputs =
+        [queue.alloc(a.len() as u64)?, queue.alloc(b.len() as u64)?, queue.alloc(4 * DOTS as u64)?];
+    inputs[0].upload(0, &a)?;
+    inputs[1].upload(0, &b)?;
+    inputs[2].upload(0, bytemuck::cast_slice(&c))?;
+    let out = queue.alloc(8 * (DOTS * lanes) as u64)?;
+    let n = DOTS as u32;
+    let [x, y, z] = &inputs;
+    let args = [Arg::buffer(x), Arg::buffer(y), Arg::buffer(z), Arg::buffer(&out), Arg::value(&n)];
+    // SAFETY: the kernel's arguments; the inputs hold `n` cases and the output two results of
+    // `lanes` values for each.
+    unsafe { built.raw_kernel("probe_dots")?.launch(queue, &args, Range::linear(8, 1))? };
+    let mut got = vec![0i32; 2 * DOTS * lanes];
+    out.download(0, bytemuck::cast_slice_mut(&mut got))?;
+    let want = (0..DOTS).flat_map(|n| [(n, 8), (n, 4)]).flat_map(|(n, words)| {
+        let (a, b, c) = (&a, &b, &c);
+        (0..lanes).map(move |lane| {
+            let of = |i: usize| {
+                let code = a[((n * 8 + i / 4) * lanes + lane) * 4 + i % 4];
+                i32::from(code) * i32::from(b[n * 32 + i] as i8)
+            };
+            c[n] + (0..4 * words).map(of).sum::<i32>()
+        })
+    });
+    Ok(want.eq(got.iter().copied()))
 }
 
 fn run(

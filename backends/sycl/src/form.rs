@@ -16,8 +16,9 @@ pub(crate) fn pick(device: &Device) -> Result<Form> {
     match (forced, device.kind) {
         (Some(size), _) => Ok(Form::gpu(size, work_group(device, size))),
         (None, Kind::Cpu) => {
-            let plain = std::env::var("STRATA_SYCL_DOT").is_ok_and(|v| v == "plain");
-            Ok(cpu(plain))
+            let form = cpu();
+            let (lanes, dot) = (forced_lanes()?, forced_dot()?);
+            Ok(Form::cpu(lanes.unwrap_or(form.lanes), dot.unwrap_or(form.dot)))
         }
         (None, _) => {
             let size = sub_group(&device.sub_group_sizes);
@@ -50,23 +51,27 @@ fn work_group(device: &Device, sub_group: u32) -> u32 {
     (WORK_GROUP.min(most) / sub_group).max(1) * sub_group
 }
 
+fn forced_lanes() -> Result<Option<u32>> {
+    let Ok(text) = std::env::var("STRATA_SYCL_LANES") else { return Ok(None) };
+    let lanes = text.parse().ok().filter(|lanes| [8, 16].contains(lanes));
+    lanes.map(Some).ok_or_else(|| Error::invalid("STRATA_SYCL_LANES", text, "8 or 16"))
+}
+
+fn forced_dot() -> Result<Option<Dot>> {
+    let Ok(text) = std::env::var("STRATA_SYCL_DOT") else { return Ok(None) };
+    let dot = [Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni].into_iter().find(|d| d.name() == text);
+    dot.map(Some)
+        .ok_or_else(|| Error::invalid("STRATA_SYCL_DOT", text, "plain, avx512-vnni or avx-vnni"))
+}
+
 /// A CPU device is this machine's CPU: what its registers can do is asked here.
-fn cpu(plain: bool) -> Form {
+fn cpu() -> Form {
     #[cfg(target_arch = "x86_64")]
-    {
-        let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-        if wide && is_x86_feature_detected!("avx512vnni") && !plain {
-            return Form::cpu(16, Dot::Avx512Vnni);
-        }
-        if !wide && is_x86_feature_detected!("avxvnni") && !plain {
-            return Form::cpu(8, Dot::AvxVnni);
-        }
-        if wide {
-            return Form::cpu(16, Dot::Plain);
-        }
-    }
-    let _ = plain;
-    Form::cpu(8, Dot::Plain)
+    let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+    #[cfg(not(target_arch = "x86_64"))]
+    let wide = false;
+    let (lanes, dot) = if wide { (16, Dot::Avx512Vnni) } else { (8, Dot::AvxVnni) };
+    Form::cpu(lanes, if has(dot) { dot } else { Dot::Plain })
 }
 
 /// What `DeviceInfo::arch` says.
@@ -76,14 +81,9 @@ pub(crate) fn name(device: &Device, form: &Form) -> String {
         Kind::Cpu => "cpu",
         Kind::Other => "other",
     };
-    let dot = match form.dot {
-        Dot::Plain => "",
-        Dot::Avx512Vnni => ", avx512-vnni",
-        Dot::AvxVnni => ", avx-vnni",
-    };
     match form.lanes {
         1 => format!("{kind}, sub-groups of {}", form.sub_group),
-        lanes => format!("{kind}, vectors of {lanes}{dot}"),
+        lanes => format!("{kind}, vectors of {lanes}, byte products {}", form.dot.name()),
     }
 }
 

@@ -10,9 +10,10 @@
 //! arithmetic on a few hundred values and refuses a device that breaks
 //! `docs/numerics.md`.
 //!
-//! Two variables choose another form of the kernels, for tests:
+//! Variables choose another form of the kernels, for tests:
 //! `STRATA_SYCL_SUB_GROUP=8|16|32` runs a CPU device as a GPU of that sub-group
-//! size, `STRATA_SYCL_DOT=plain` leaves byte products to the compiler.
+//! size; `STRATA_SYCL_LANES=8|16` and `STRATA_SYCL_DOT=plain|avx512-vnni|avx-vnni`
+//! pick the vectors and the byte products of the CPU form.
 #![warn(missing_docs)]
 
 mod check;
