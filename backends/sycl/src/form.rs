@@ -60,8 +60,27 @@ fn forced_lanes() -> Result<Option<u32>> {
 fn forced_dot() -> Result<Option<Dot>> {
     let Ok(text) = std::env::var("STRATA_SYCL_DOT") else { return Ok(None) };
     let dot = [Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni].into_iter().find(|d| d.name() == text);
-    dot.map(Some)
-        .ok_or_else(|| Error::invalid("STRATA_SYCL_DOT", text, "plain, avx512-vnni or avx-vnni"))
+    // An instruction that the CPU lacks would end the process.
+    dot.filter(|&dot| has(dot)).map(Some).ok_or_else(|| {
+        let all = [Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni];
+        let here: Vec<_> = all.into_iter().filter(|&d| has(d)).map(Dot::name).collect();
+        Error::invalid("STRATA_SYCL_DOT", text, format!("{} on this CPU", here.join(" or ")))
+    })
+}
+
+/// Whether this machine's CPU has the instruction.
+fn has(dot: Dot) -> bool {
+    match dot {
+        Dot::Plain => true,
+        #[cfg(target_arch = "x86_64")]
+        Dot::Avx512Vnni => {
+            is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
+        }
+        #[cfg(target_arch = "x86_64")]
+        Dot::AvxVnni => is_x86_feature_detected!("avxvnni"),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => false,
+    }
 }
 
 /// A CPU device is this machine's CPU: what its registers can do is asked here.
