@@ -41,7 +41,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// All kinds, in the order `auto` prefers them last to first.
+    /// All kinds; `auto` tries the GPUs in this order, then the CPU.
     pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Hip, Self::Sycl];
 
     /// The name, as in `cuda:0`.
