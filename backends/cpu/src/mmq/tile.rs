@@ -252,9 +252,9 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                     for n in 0..N {
                         let to = acc.add(n * rows + lane);
                         let mut sum = S::fma(t[n][v], scale, S::load(to));
-                        if MIN != 0 {
+                        if let Some(per_group) = GROUP.checked_div(MIN) {
                             let mut u = S::zero();
-                            for m in g * GROUP / MIN..(g + 1) * GROUP / MIN {
+                            for m in g * per_group..(g + 1) * per_group {
                                 let minimum = S::load(mn.add(m * rows + lane));
                                 u = S::fma(minimum, S::splat(*sums.add(n * row_sums + m)), u);
                             }
