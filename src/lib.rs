@@ -45,6 +45,9 @@
 //! - [`raw`]: single steps over files of plain values, for other programs.
 //! - [`npy`]: activations as NumPy writes them.
 
+#[cfg(target_endian = "big")]
+compile_error!("weights, activations and files are little-endian, and are used where they lie");
+
 pub mod device;
 pub mod npy;
 pub mod raw;

@@ -165,18 +165,19 @@ pub fn run(args: &Args) -> Outcome {
     };
     let spinner = progress::spinner(&format!("{tokens} tokens on {}", backend.id()));
     let mut workspace = Workspace::new(backend, &source.layer, tokens, options)?;
-    let (timings, y) = forward(args, backend, &source.layer, &mut workspace, &x, tokens)?;
+    let (timings, y) = forward(args, backend, &source.layer, &mut workspace, x, tokens)?;
     spinner.finish_and_clear();
 
-    let y = strata::raw::bytes_of(&y);
+    // Little-endian, as everything that reads weights and blocks where they lie.
+    let y: &[u8] = bytemuck::cast_slice(&y);
     let mut checksum = String::with_capacity(64);
-    for byte in Sha256::digest(&y) {
+    for byte in Sha256::digest(y) {
         checksum.push_str(&format!("{byte:02x}"));
     }
     let workspace_bytes =
         Workspace::bytes(&source.layer, workspace.chunk(), workspace.options())? as u64;
     if let Some(out) = out {
-        out.finish(&[&npy::Header::write(tokens, width), &y])?;
+        out.finish(&[&npy::Header::write(tokens, width), y])?;
     }
     let run = Run { tokens, timings, loading, workspace_bytes, checksum };
     match args.json {
@@ -199,12 +200,13 @@ fn forward(
     backend: &dyn Backend,
     layer: &MoeLayer,
     workspace: &mut Workspace,
-    x: &[f32],
+    x: Vec<f32>,
     tokens: usize,
 ) -> Outcome<(Timings, Vec<f32>)> {
     let width = layer.width();
-    let x = backend.from_slice(x)?;
-    let x = Matrix::dense("input", &x, tokens, width)?;
+    let on_device = backend.from_slice(&x)?;
+    drop(x);
+    let x = Matrix::dense("input", &on_device, tokens, width)?;
     let mut y = backend.alloc::<f32>(tokens * width)?;
     let routes = match layer.has_router() {
         true => None,
