@@ -12,9 +12,11 @@
 // exact float of the sum. From there on every element has one accumulator and
 // the order of docs/numerics.md.
 //
-// The pipeline. While chunk c is multiplied, chunk c + 1 is decoded and its
-// activations arrive, and the raw weights of chunk c + 2 (or of the next block,
-// where blocks are two chunks) arrive. One barrier a chunk separates them.
+// The pipeline. While chunk c is multiplied, the activations and raw weights of
+// chunk c + 1 arrive, and are then decoded. With two buffers of raw weights
+// they arrive a chunk earlier, so that some waves can decode while others
+// multiply. One barrier a chunk separates the turns. Blocks of two chunks are
+// staged whole, every other time.
 #pragma once
 #include "mma.cuh"
 #include "weights.cuh"
@@ -34,13 +36,18 @@ struct MmqArgs {
 };
 
 // waves_m x waves_n waves, each of fragments_m x fragments_n fragments.
-template <int waves_m_, int waves_n_, int fragments_m_, int fragments_n_, int blocks_> struct Tile {
+// Waves of a tile with two raw buffers take turns: half of them decode while
+// the others multiply. With one, blocks beside it on the multiprocessor do that.
+template <int waves_m_, int waves_n_, int fragments_m_, int fragments_n_, int blocks_, int raw_buffers_ = 1> struct Tile {
     static constexpr int waves_m = waves_m_, waves_n = waves_n_;
     static constexpr int fragments_m = fragments_m_, fragments_n = fragments_n_;
     static constexpr int threads = waves_m * waves_n * wave_size;
     static constexpr int rows = waves_m * fragments_m * Mma::rows;
     static constexpr int tokens = waves_n * fragments_n * Mma::cols;
     static constexpr int blocks = blocks_; // that should fit a multiprocessor
+    static constexpr int raw_buffers = raw_buffers_;
+    // Sub-blocks whose instructions are mixed: fewer where there are few registers.
+    static constexpr int unroll = blocks * threads >= 512 ? 2 : 4;
 };
 
 
@@ -64,7 +71,7 @@ template <typename T, typename Tile> struct Shared {
     static constexpr int row_scales = acts + 2 * Tile::tokens * fragment_stride;
     static constexpr int col_scales = row_scales + ring * Scales<T>::count * scale_stride * 4;
     static constexpr int raw = col_scales + ring * column_scales * Tile::tokens * 4;
-    static constexpr int bytes = raw + (stage_weights ? 2 * Tile::rows * raw_stride : 0);
+    static constexpr int bytes = raw + (stage_weights ? Tile::raw_buffers * Tile::rows * raw_stride : 0);
 };
 
 // One tile's place in the problem.
@@ -124,34 +131,44 @@ template <typename T, typename Tile> struct Mmq {
 
     // ---- weights ------------------------------------------------------------
 
-    // This thread's row in a panel of raw weights, where rows begin at 16 bytes.
-    DEVICE u8 *raw_row(u32 panel) const {
-        return shared + At::raw + (panel % 2 * Tile::rows + thread_index() / row_threads) * At::raw_stride;
+    // A row in a panel of raw weights, where rows begin at 16 bytes.
+    DEVICE u8 *raw_row(u32 panel, u32 row) const {
+        return shared + At::raw + (panel % Tile::raw_buffers * Tile::rows + row) * At::raw_stride;
     }
 
-    // Starts the copy of one panel of raw weights.
+    // Starts the copy of one panel of raw weights. A wave copies the rows that it
+    // decodes, consecutive lanes consecutive pieces.
     DEVICE void stage(u32 panel) const {
-        if (!stage_weights || thread_index() >= row_threads * Tile::rows) return;
-        const u32 left = args.cols - panel * At::panel;
+        if (!stage_weights) return;
+        constexpr u32 wave_rows = wave_size / row_threads, pieces = wave_rows * At::pieces;
+        const u32 first = thread_index() / wave_size * wave_rows;
+        if (first >= Tile::rows) return;
+        const u32 left = args.cols - panel * At::panel, rows_left = args.rows - 1 - place.first_row;
         const u32 bytes = (left < At::panel ? left : At::panel) / T::block * T::bytes;
-        const u8 *from = weight_row + i64(panel) * At::panel_bytes;
-        const u32 skip = u32(u64(from)) & 15;
-        u8 *to = raw_row(panel);
+        const u8 *panel_from = place.weights + i64(place.first_row) * args.row_stride + i64(panel) * At::panel_bytes;
         UNROLL
-        for (int i = 0; i < At::pieces; i += row_threads) {
-            const u32 piece = i + thread_index() % row_threads;
-            if (16 * piece < skip + bytes) copy16_async(to + 16 * piece, from - skip + 16 * piece);
+        for (u32 i = 0; i < pieces; i += wave_size) {
+            const u32 at = i + lane_index();
+            const u32 row = first + at / At::pieces, piece = at % At::pieces;
+            const u8 *from = panel_from + i64(row < rows_left ? row : rows_left) * args.row_stride;
+            const u32 skip = u32(u64(from)) & 15;
+            if (at < pieces && 16 * piece < skip + bytes)
+                copy16_async(raw_row(panel, row) + 16 * piece, from - skip + 16 * piece);
         }
     }
+
+    // Whether a chunk begins a panel.
+    static DEVICE bool begins_panel(u32 chunk) { return chunk % (At::panel / chunk_values) == 0; }
+    static DEVICE u32 panel_of(u32 chunk) { return chunk / (At::panel / chunk_values); }
 
     // The weights of a chunk, from raw to codes and scales.
     DEVICE void decode(u32 chunk, int slot) const {
         if (thread_index() >= row_threads * Tile::rows) return;
         const u32 row = thread_index() / row_threads;
-        const u32 panel = chunk / (At::panel / chunk_values);
+        const u32 panel = panel_of(chunk);
         const int part = At::panel > chunk_values ? chunk % 2 : 0;
         const u8 *from = weight_row + i64(panel) * At::panel_bytes;
-        const u8 *block = stage_weights ? raw_row(panel) + (u32(u64(from)) & 15) : from;
+        const u8 *block = stage_weights ? raw_row(panel, row) + (u32(u64(from)) & 15) : from;
         u8 *codes = shared + At::codes + (chunk % 2 * Tile::rows + row) * fragment_stride;
         const ScaleSink<T> scales = {row_scales(slot) + row, At::scale_stride};
         const u32 values = args.cols - chunk * chunk_values;
@@ -334,12 +351,14 @@ template <typename T, typename Tile> struct Mmq {
         const u8 *codes = shared + At::codes + (chunk % 2 * Tile::rows + wave_row()) * fragment_stride;
         const u8 *acts = shared + At::acts + (chunk % 2 * Tile::tokens + wave_col()) * fragment_stride;
         const u32 values = args.cols - chunk * chunk_values;
+        if (T::group >= chunk_values && chunk % chunks_per_group == 0)
+            each([&](int i, int j, int r, int c) { t.v[i][j][r * Mma::lane_cols + c] = 0.0f; });
         if (T::block >= chunk_values || values >= chunk_values) {
-            UNROLL
-            for (int s = 0; s < chunk_values / 32; s++) multiply_part(acc, t, codes, acts, chunk, s, slot);
+#pragma unroll Tile::unroll
+            for (int s = 0; s < chunk_values / 32; s++) multiply_part(acc, t, codes, acts, s, slot);
         } else {
             // The last chunk of a row may be short.
-            for (int s = 0; s < int(values / 32); s++) multiply_part(acc, t, codes, acts, chunk, s, slot);
+            for (int s = 0; s < int(values / 32); s++) multiply_part(acc, t, codes, acts, s, slot);
         }
         if (T::group >= chunk_values && (chunk + 1) % chunks_per_group == 0) {
             RowValues dw;
@@ -350,7 +369,7 @@ template <typename T, typename Tile> struct Mmq {
     }
 
     // 32 values of the chunk.
-    DEVICE void multiply_part(Sums &acc, Sums &t, const u8 *codes, const u8 *acts, u32 chunk, int s, int slot) const {
+    DEVICE void multiply_part(Sums &acc, Sums &t, const u8 *codes, const u8 *acts, int s, int slot) const {
         FragmentsA a;
         FragmentsB b;
         UNROLL
@@ -360,18 +379,17 @@ template <typename T, typename Tile> struct Mmq {
         ColValues dx;
         load_col_values(dx, s, slot);
         if (T::sub == 16)
-            multiply16(acc, t, a, b, dx, chunk, s, slot);
+            multiply16(acc, t, a, b, dx, s, slot);
         else
-            multiply32(acc, t, a, b, dx, chunk, s, slot);
+            multiply32(acc, t, a, b, dx, s, slot);
     }
 
-    // Whether sub-block s of the chunk begins a group.
-    static DEVICE bool begins(u32 chunk, int s) {
-        return T::group >= chunk_values ? s == 0 && chunk % chunks_per_group == 0 : 32 * s % T::group == 0;
-    }
+    // Whether the sum of a group begins with sub-block s of a chunk: groups as
+    // long as a chunk begin with a sum of zero instead.
+    static DEVICE bool begins(int s) { return T::group < chunk_values && 32 * s % T::group == 0; }
 
     DEVICE void multiply32(Sums &acc, Sums &t, const FragmentsA &a, const FragmentsB &b, const ColValues &dx,
-                           u32 chunk, int s, int slot) const {
+                           int s, int slot) const {
         constexpr bool alone = T::group == 32;
         RowValues sc, dw, dm;
         ColValues sx;
@@ -379,7 +397,7 @@ template <typename T, typename Tile> struct Mmq {
         if (alone) load_row_values(dw, Scales<T>::dw + s, slot);
         if (alone && T::minimums) load_row_values(dm, Scales<T>::dm + s, slot);
         if (alone && T::minimums) load_col_values(sx, 4 + s, slot);
-        const bool fresh = begins(chunk, s);
+        const bool fresh = begins(s);
         UNROLL
         for (int j = 0; j < Tile::fragments_n; j++) {
             UNROLL
@@ -410,12 +428,12 @@ template <typename T, typename Tile> struct Mmq {
     }
 
     DEVICE void multiply16(Sums &acc, Sums &t, const FragmentsA &a, const FragmentsB &b, const ColValues &dx,
-                           u32 chunk, int s, int slot) const {
+                           int s, int slot) const {
         constexpr bool alone = T::group == 16; // a float scale for every 16 values
         RowValues first, second;
         load_row_values(first, (alone ? Scales<T>::dw : Scales<T>::sub) + 2 * s, slot);
         load_row_values(second, (alone ? Scales<T>::dw : Scales<T>::sub) + 2 * s + 1, slot);
-        const bool fresh = begins(chunk, s);
+        const bool fresh = begins(s);
         UNROLL
         for (int j = 0; j < Tile::fragments_n; j++) {
             UNROLL
@@ -447,7 +465,7 @@ template <typename T, typename Tile> struct Mmq {
         find_rows();
         Header header;
         stage(0);
-        if (At::panel == chunk_values && chunks > 1) stage(1);
+        if (Tile::raw_buffers == 2 && begins_panel(1) && chunks > 1) stage(1);
         copy_acts(0);
         load_header(header, 0);
         copy_commit();
@@ -463,18 +481,25 @@ template <typename T, typename Tile> struct Mmq {
         for (u32 chunk = 0; chunk < chunks; chunk++) {
             const bool more = chunk + 1 < chunks;
             const int next = slot + 1 == At::ring ? 0 : slot + 1;
-            if (chunk + 2 < chunks && (chunk + 2) % (At::panel / chunk_values) == 0)
-                stage((chunk + 2) / (At::panel / chunk_values));
+            constexpr u32 ahead = Tile::raw_buffers;
+            if (chunk + ahead < chunks && begins_panel(chunk + ahead)) stage(panel_of(chunk + ahead));
             if (more) {
                 copy_acts(chunk + 1);
                 load_header(header, chunk + 1);
             }
             copy_commit();
-            // Half of the waves decode first, so that decoding and multiplying overlap.
-            const bool early = thread_index() / wave_size / 4 % 2;
-            if (early && more) decode(chunk + 1, next);
-            multiply(acc, t, chunk, slot);
-            if (!early && more) decode(chunk + 1, next);
+            if (Tile::raw_buffers == 2) {
+                const bool early = thread_index() / wave_size / 4 % 2;
+                if (early && more) decode(chunk + 1, next);
+                multiply(acc, t, chunk, slot);
+                if (!early && more) decode(chunk + 1, next);
+            } else {
+                multiply(acc, t, chunk, slot);
+                // A wave decodes what it copied itself.
+                copy_wait_all();
+                wave_sync();
+                if (more) decode(chunk + 1, next);
+            }
             if (more) store_header(header, next);
             copy_wait_all();
             block_sync();

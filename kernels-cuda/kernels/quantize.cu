@@ -1,9 +1,7 @@
 // q8_1 quantization: rows to rows, gathered rows, or tokens scattered to their rows.
 //
-// One group of 32 lanes makes the blocks of a row, one after the other, in
-// shared memory; the nine pieces of 16 bytes of each are then stored by all
-// lanes. A scatter has 9k pieces, so that k = 10 takes three stores a lane
-// instead of twenty. The next block's values are loaded before.
+// A group of 32 lanes walks the panels of a row. What it makes stays in
+// registers until it is stored, by a scatter to each of the token's rows.
 #include "quantize.cuh"
 
 struct QuantizeArgs {
@@ -24,76 +22,40 @@ struct QuantizeArgs {
 
 constexpr int quantize_threads = 256;
 
-// Pieces of a token's rows that a lane keeps the places of; more are looked up.
-constexpr int kept_pieces = 4;
-
 template <Layout layout, bool scatter> DEVICE void quantize(const QuantizeArgs &args) {
-    constexpr int groups = quantize_threads / group_lanes;
-    SHARED alignas(16) u8 blocks[groups][block_bytes];
-    const int lane = int(thread_index()) % group_lanes, group = int(thread_index()) / group_lanes;
-    u8 *block = blocks[group];
-    const u32 pieces = 9 * (scatter ? args.k : 1);
+    constexpr int groups = quantize_threads / panel_lanes;
+    const u32 lane = thread_index() % panel_lanes, group = thread_index() / panel_lanes;
     const u32 all_groups = grid_blocks() * groups;
-    const Spread spread(u32(args.items), args.k_blocks, all_groups);
+    const Spread spread(u32(args.items), args.k_blocks / panel_blocks, all_groups);
     const i64 total = args.items * spread.parts;
 
-    // All groups of a wave take the same number of turns: barriers and shuffles are the wave's.
+    // All groups of a wave take the same number of turns: shuffles are the wave's.
     for (i64 first = i64(block_index()) * groups; first < total; first += all_groups) {
-        const u32 item = u32(first + group);
         const bool real = first + group < total;
-        const u32 row = real ? item / spread.parts : 0;
-        const u32 first_block = real ? item % spread.parts * spread.blocks : 0;
+        const u32 item = real ? u32(first + group) : 0;
+        const u32 row = item / spread.parts, first_panel = item % spread.parts * spread.steps;
         const i64 from = !scatter && args.src ? args.src[row] : row;
-        const float *x_row = args.x + from * args.stride;
+        const u32 *slots = scatter ? args.slot + i64(row) * args.k : nullptr;
 
-        // Where this lane's pieces go in the rows of a k block.
-        i64 at[kept_pieces];
-        UNROLL
-        for (int i = 0; i < kept_pieces; i++) {
-            const u32 piece = lane + i * group_lanes;
-            const u32 j = piece / 9;
-            const i64 to = scatter ? (piece < pieces ? args.slot[i64(row) * args.k + j] : 0) : row;
-            at[i] = to * block_bytes + 16 * (piece % 9);
-        }
-
-        float x[4], next[4] = {};
-        load_row(x, x_row, i64(first_block) * block_values + 4 * lane, args.cols, args.vector);
-        for (u32 b = 0; b < spread.blocks; b++) {
-            const u32 k_block = first_block + b;
+        for (u32 step = 0; step < spread.steps; step++) {
+            const u32 k_block = (first_panel + step) * panel_blocks + lane / block_lanes;
             const bool inside = real && k_block < args.k_blocks;
-            if (b + 1 < spread.blocks)
-                load_row(next, x_row, i64(k_block + 1) * block_values + 4 * lane, args.cols, args.vector);
-            u32 codes;
-            HeaderPart part;
-            const bool header_finite = encode<layout>(x, lane, codes, part);
-            if (args.report.word && inside) {
-                const bool finite = is_finite(x[0]) && is_finite(x[1]) && is_finite(x[2]) && is_finite(x[3]);
-                if (!finite || !header_finite) {
-                    const u32 token = args.tokens ? args.tokens[from] : u32(from);
-                    report(args.report.word, token, finite ? args.report.header_kind : args.report.value_kind);
-                }
+            float x[lane_values];
+            load_row(x, args.x + from * args.stride, i64(first_panel + step) * panel_values + lane * lane_values,
+                     args.cols, args.vector);
+            Codes codes;
+            HeaderWord header;
+            const bool header_finite = encode<layout>(x, codes, header);
+            if (!inside) continue;
+            if (args.report.word)
+                report_block(args.report, x, header_finite, args.tokens ? args.tokens[from] : u32(from));
+            u8 *blocks = args.out + i64(k_block) * args.out_rows * block_bytes;
+            if (scatter) {
+                for (u32 j = 0; j < args.k; j++)
+                    store_block(blocks + i64(slots[j]) * block_bytes, codes, header, args.aligned);
+            } else {
+                store_block(blocks + i64(row) * block_bytes, codes, header, args.aligned);
             }
-
-            wave_sync();
-            reinterpret_cast<u32 *>(block + 16)[lane] = codes;
-            store_header(block, part);
-            wave_sync();
-
-            if (inside) {
-                u8 *to = args.out + i64(k_block) * args.out_rows * block_bytes;
-                const u32x4 *from_block = reinterpret_cast<const u32x4 *>(block);
-                UNROLL
-                for (int i = 0; i < kept_pieces; i++) {
-                    const u32 piece = lane + i * group_lanes;
-                    if (piece < pieces) store16(to + at[i], from_block[piece % 9], args.aligned);
-                }
-                for (u32 piece = lane + kept_pieces * group_lanes; piece < pieces; piece += group_lanes) {
-                    const i64 row_bytes = i64(args.slot[i64(row) * args.k + piece / 9]) * block_bytes;
-                    store16(to + row_bytes + 16 * (piece % 9), from_block[piece % 9], args.aligned);
-                }
-            }
-            UNROLL
-            for (int i = 0; i < 4; i++) x[i] = next[i];
         }
     }
 }
@@ -109,5 +71,5 @@ QUANTIZE(D4)
 QUANTIZE(DS4)
 QUANTIZE(D2S6)
 
-// Launch shape of this image: threads of a block, values of the groups in it.
-EXPORT u32 strata_quantize_shape[2] = {quantize_threads, quantize_threads / group_lanes};
+// Launch shape of this image: threads of a block, q8_1 blocks they make at a time.
+EXPORT u32 strata_quantize_shape[2] = {quantize_threads, quantize_threads / block_lanes};

@@ -203,8 +203,8 @@ template <int n> DEVICE void combine(const CombineArgs &args) {
     const i64 total = args.tokens * spread.parts;
     for (i64 item = block_index(); item < total; item += grid_blocks()) {
         const u32 token = u32(item) / spread.parts, part = u32(item) % spread.parts;
-        const i64 begin = i64(part) * spread.blocks * n * combine_threads;
-        const i64 wanted = begin + i64(spread.blocks) * n * combine_threads;
+        const i64 begin = i64(part) * spread.steps * n * combine_threads;
+        const i64 wanted = begin + i64(spread.steps) * n * combine_threads;
         const i64 end = wanted < args.width ? wanted : args.width;
         for (i64 c = begin + n * thread_index(); c < end; c += n * combine_threads) combine_at<n>(args, token, c);
     }

@@ -36,82 +36,52 @@ KERNEL(swiglu_threads, 4) strata_swiglu(SwiGluArgs args) {
         const u32 row = u32(item) / spread.parts, part = u32(item) % spread.parts;
         const float *from = args.gate_up + i64(row) * args.stride;
         float *to = args.out + i64(row) * args.out_stride;
-        const i64 begin = i64(part) * spread.blocks * swiglu_threads;
-        const i64 wanted = begin + i64(spread.blocks) * swiglu_threads;
+        const i64 begin = i64(part) * spread.steps * swiglu_threads;
+        const i64 wanted = begin + i64(spread.steps) * swiglu_threads;
         const i64 end = wanted < args.ffn ? wanted : args.ffn;
         for (i64 c = begin + thread_index(); c < end; c += swiglu_threads)
             to[c] = hidden_at(from, c, args.ffn, args.interleaved);
     }
 }
 
-// A lane's gate and up values: x from one, u from the other.
-struct Pairs {
-    float gate[4], up[4];
-};
-
-DEVICE void load_pairs(Pairs &p, const float *row, i64 col, const SwiGluQuantizeArgs &args) {
-    if (args.vector && !args.interleaved && col + 4 <= args.ffn) {
-        const f32x4 g = *reinterpret_cast<const f32x4 *>(row + col);
-        const f32x4 u = *reinterpret_cast<const f32x4 *>(row + args.ffn + col);
-        p = {{g.x, g.y, g.z, g.w}, {u.x, u.y, u.z, u.w}};
+// A lane's hidden values from column `col`; past the columns there is +0.
+DEVICE void load_hidden(float (&x)[lane_values], const float *row, i64 col, const SwiGluQuantizeArgs &args) {
+    if (args.vector && !args.interleaved && col + lane_values <= args.ffn) {
+        float gate[lane_values];
+        load_row(gate, row, col, args.ffn, true);
+        load_row(x, row + args.ffn, col, args.ffn, true);
+        UNROLL
+        for (int i = 0; i < lane_values; i++) x[i] = swiglu(gate[i], x[i]);
         return;
     }
     UNROLL
-    for (int i = 0; i < 4; i++) {
-        const i64 c = col + i;
-        const bool inside = c < args.ffn;
-        p.gate[i] = inside ? row[args.interleaved ? 2 * c : c] : 0.0f;
-        p.up[i] = inside ? row[args.interleaved ? 2 * c + 1 : args.ffn + c] : 0.0f;
-    }
+    for (int i = 0; i < lane_values; i++)
+        x[i] = col + i < args.ffn ? hidden_at(row, col + i, args.ffn, args.interleaved) : 0.0f;
 }
 
 template <Layout layout> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &args) {
-    constexpr int groups = swiglu_threads / group_lanes;
-    SHARED alignas(16) u8 blocks[groups][block_bytes];
-    const int lane = int(thread_index()) % group_lanes, group = int(thread_index()) / group_lanes;
-    u8 *block = blocks[group];
+    constexpr int groups = swiglu_threads / panel_lanes;
+    const u32 lane = thread_index() % panel_lanes, group = thread_index() / panel_lanes;
     const u32 all_groups = grid_blocks() * groups;
-    const Spread spread(u32(args.rows), args.k_blocks, all_groups);
+    const Spread spread(u32(args.rows), args.k_blocks / panel_blocks, all_groups);
     const i64 total = args.rows * spread.parts;
 
     for (i64 first = i64(block_index()) * groups; first < total; first += all_groups) {
-        const u32 item = u32(first + group);
         const bool real = first + group < total;
-        const u32 row = real ? item / spread.parts : 0;
-        const u32 first_block = real ? item % spread.parts * spread.blocks : 0;
-        const float *from = args.gate_up + i64(row) * args.stride;
-
-        Pairs pairs, next = {};
-        load_pairs(pairs, from, i64(first_block) * block_values + 4 * lane, args);
-        for (u32 b = 0; b < spread.blocks; b++) {
-            const u32 k_block = first_block + b;
-            const bool inside = real && k_block < args.k_blocks;
-            const i64 col = i64(k_block) * block_values + 4 * lane;
-            if (b + 1 < spread.blocks) load_pairs(next, from, col + block_values, args);
-            float x[4];
-            // Past the columns there is +0, which the product of two zeros would be, too.
-            UNROLL
-            for (int i = 0; i < 4; i++) x[i] = swiglu(pairs.gate[i], pairs.up[i]);
-            u32 codes;
-            HeaderPart part;
-            const bool header_finite = encode<layout>(x, lane, codes, part);
-            if (args.report.word && inside) {
-                const bool finite = is_finite(x[0]) && is_finite(x[1]) && is_finite(x[2]) && is_finite(x[3]);
-                if (!finite || !header_finite) {
-                    const u32 token = args.tokens ? args.tokens[row] : row;
-                    report(args.report.word, token, finite ? args.report.header_kind : args.report.value_kind);
-                }
-            }
-
-            wave_sync();
-            reinterpret_cast<u32 *>(block + 16)[lane] = codes;
-            store_header(block, part);
-            wave_sync();
-
-            if (inside && lane < 9)
-                store16(args.out + (i64(k_block) * args.rows + row) * block_bytes + 16 * lane,
-                        reinterpret_cast<const u32x4 *>(block)[lane], args.aligned);
-            pairs = next;
+        const u32 item = real ? u32(first + group) : 0;
+        const u32 row = item / spread.parts, first_panel = item % spread.parts * spread.steps;
+        for (u32 step = 0; step < spread.steps; step++) {
+            const u32 k_block = (first_panel + step) * panel_blocks + lane / block_lanes;
+            float x[lane_values];
+            load_hidden(x, args.gate_up + i64(row) * args.stride,
+                        i64(first_panel + step) * panel_values + lane * lane_values, args);
+            Codes codes;
+            HeaderWord header;
+            const bool header_finite = encode<layout>(x, codes, header);
+            if (!real || k_block >= args.k_blocks) continue;
+            if (args.report.word)
+                report_block(args.report, x, header_finite, args.tokens ? args.tokens[row] : row);
+            store_block(args.out + (i64(k_block) * args.rows + row) * block_bytes, codes, header, args.aligned);
         }
     }
 }
@@ -124,4 +94,4 @@ SWIGLU_QUANTIZE(D4)
 SWIGLU_QUANTIZE(DS4)
 SWIGLU_QUANTIZE(D2S6)
 
-EXPORT u32 strata_swiglu_shape[2] = {swiglu_threads, swiglu_threads / group_lanes};
+EXPORT u32 strata_swiglu_shape[2] = {swiglu_threads, swiglu_threads / block_lanes};

@@ -14,8 +14,8 @@ typedef Tile<1, 1, 1, 1, 1> tile_small;
 
 #else
 
-typedef Tile<4, 4, 2, 4, 1> tile128; // 128 rows x 128 tokens
-typedef Tile<4, 2, 2, 4, 1> tile64;
+typedef Tile<4, 4, 2, 4, 1, 2> tile128; // 128 rows x 128 tokens
+typedef Tile<4, 2, 2, 4, 2> tile64;
 typedef Tile<4, 2, 2, 2, 2> tile32;
 typedef Tile<8, 1, 1, 2, 2> tile16;
 typedef Tile<1, 1, 1, 2, 4> tile_small; // 16 rows x 16 tokens

@@ -80,6 +80,10 @@ DEVICE u64 wave_ballot(bool x) {
 DEVICE float fma32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 // Correctly rounded by -fhip-fp32-correctly-rounded-divide-sqrt.
 DEVICE float div32(float a, float b) { return a / b; }
+DEVICE float magnitude(float x) { return __builtin_fabsf(x); }
+DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+// A conversion of NaN has no meaning in the language.
+DEVICE i32 truncate_i32(float x) { return x == x ? i32(x) : 0; }
 
 DEVICE float f16_to_f32(u16 h) { return float(__builtin_bit_cast(_Float16, h)); }
 DEVICE u16 f32_to_f16(float f) {
