@@ -91,6 +91,11 @@ impl SyclBackend {
         Ok(Self { shared, stream, scratch: RefCell::default() })
     }
 
+    /// Sub-group sizes that the device has, ascending.
+    pub fn sub_group_sizes(&self) -> &[u32] {
+        &self.shared.device.sub_group_sizes
+    }
+
     pub(crate) fn error(&self, call: &'static str, e: sycl_bindgen::Error) -> Error {
         device(&self.shared.info.id, call, e)
     }

@@ -1,10 +1,12 @@
 //! The whole conformance suite on the first SYCL device; on a machine without a
-//! card that is the OpenCL CPU device.
+//! card that is the OpenCL CPU device. A CPU device runs it in its own form and
+//! as a GPU of each sub-group size.
 //!
 //! `STRATA_CONFORMANCE` picks more than the quick cases: `full`, `large`, and
 //! after it texts that a case's name must contain. Without a SYCL runtime this
 //! prints `skipped:` and why, unless `STRATA_REQUIRE_SYCL` is set.
 
+use std::process::Command;
 use std::time::Duration;
 use strata_conformance::{Observer, Outcome, Selection, run};
 use strata_core::backend::Backend;
@@ -23,16 +25,20 @@ impl Observer for Print {
     }
 }
 
-#[test]
-fn every_byte_is_the_references() {
-    let backend = match SyclBackend::open(0) {
-        Ok(backend) => backend,
+fn open() -> Option<SyclBackend> {
+    match SyclBackend::open(0) {
+        Ok(backend) => Some(backend),
         Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
             println!("skipped: {e}");
-            return;
+            None
         }
         Err(e) => panic!("STRATA_REQUIRE_SYCL is set: {e}"),
-    };
+    }
+}
+
+#[test]
+fn every_byte_is_the_references() {
+    let Some(backend) = open() else { return };
     let chosen = std::env::var("STRATA_CONFORMANCE").unwrap_or_else(|_| "quick".into());
     let mut words = chosen.split_whitespace();
     let size = words.next().map_or(Ok(strata_conformance::Size::Quick), str::parse);
@@ -43,4 +49,39 @@ fn every_byte_is_the_references() {
     let summary = run(&backend, &selection, &mut Print);
     println!("{:?}: {summary}", backend.device());
     assert!(summary.is_clean(), "{summary}");
+}
+
+/// Runs the test above again, as a GPU of this sub-group size.
+fn with_sub_groups_of(size: u32) {
+    // What a test is told, its second run would pass on.
+    if std::env::var_os("STRATA_SYCL_SUB_GROUP").is_some() {
+        println!("skipped: STRATA_SYCL_SUB_GROUP picks one form for all");
+        return;
+    }
+    let Some(backend) = open() else { return };
+    if !backend.sub_group_sizes().contains(&size) {
+        println!("skipped: the device has sub-groups of {:?} only", backend.sub_group_sizes());
+        return;
+    }
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "every_byte_is_the_references"])
+        .env("STRATA_SYCL_SUB_GROUP", size.to_string())
+        .status()
+        .unwrap();
+    assert!(status.success(), "with sub-groups of {size}");
+}
+
+#[test]
+fn sub_groups_of_8() {
+    with_sub_groups_of(8);
+}
+
+#[test]
+fn sub_groups_of_16() {
+    with_sub_groups_of(16);
+}
+
+#[test]
+fn sub_groups_of_32() {
+    with_sub_groups_of(32);
 }
