@@ -1,4 +1,4 @@
-//! The CUDA backend of Strata (host side): every step of the layer on NVIDIA
+//! The CUDA backend of Strata: every step of the layer on NVIDIA
 //! GPUs, with the bytes of [`strata_core::reference`].
 //!
 //! The driver library is loaded when it is first asked for: a program with
@@ -8,6 +8,9 @@
 //!
 //! Calls make the device's primary context current on the calling thread and
 //! leave it so.
+//!
+//! Two variables choose another tile of the products, for tests and for those
+//! who measure; the bytes are the same: see [`CudaOptions::from_env`].
 
 mod backend;
 mod device;

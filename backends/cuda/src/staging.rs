@@ -26,10 +26,11 @@ pub(crate) struct Staging {
     used: usize,
 }
 
+/// Fields drop in order: the event before the device that `pinned` keeps.
 struct Half {
-    pinned: Pinned,
     /// When the device has read what was last put here.
     read: Option<Event>,
+    pinned: Pinned,
 }
 
 impl Staging {
@@ -38,6 +39,7 @@ impl Staging {
     /// # Safety
     /// The bytes behind `to` are memory of the stream's device.
     pub(crate) unsafe fn upload(&mut self, stream: &Stream, to: u64, from: &[u8]) -> Result<()> {
+        stream.device.enter()?;
         if from.len() > SMALL {
             self.grow(stream)?;
         }

@@ -266,6 +266,15 @@ pub(crate) struct CudaMark {
     device: Arc<Device>,
 }
 
+impl Drop for CudaMark {
+    fn drop(&mut self) {
+        // Marks may be dropped by a thread that has never called the driver.
+        if let Err(error) = self.device.enter() {
+            tracing::debug!("{error}");
+        }
+    }
+}
+
 impl Mark for CudaMark {
     fn as_any(&self) -> &dyn Any {
         self

@@ -60,6 +60,9 @@ static Block *inside(const char *at, size_t bytes) {
 static int touches(const Block *b, const char *at, size_t bytes) { return at && at < b->at + b->bytes && at + bytes > b->at; }
 static void die(const char *what) { fprintf(stderr, "cuda double: %s\n", what); abort(); }
 
+// Events are asked about by threads that have a context.
+static void need_context(void) { if (current < 0 || !contexts[current]) die("a call without a context"); }
+
 // One operation of a stream happens.
 static void step(Stream *s) {
     Op *op = s->first;
@@ -204,6 +207,7 @@ int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) {
 int cuEventCreate(void **to, unsigned f) { (void)f; LOCKED(NEED(here()); *to = calloc(1, sizeof(Event));); }
 int cuEventDestroy_v2(void *e) {
     LOCKED(
+        need_context();
         // Its point may still stand in a stream: it is forgotten there.
         for (Stream *s = streams; s; s = s->next)
             for (Op *op = s->first; op; op = op->next)
@@ -216,6 +220,7 @@ int cuEventRecord(void *event, void *s) {
 }
 int cuEventQuery(void *event) {
     LOCKED(
+        need_context();
         Event *e = event;
         if (e->passed != e->recorded && e->queries++ >= PATIENCE && e->stream->first) step(e->stream);
         r = e->passed == e->recorded ? OK : NOT_READY;
@@ -223,6 +228,7 @@ int cuEventQuery(void *event) {
 }
 int cuEventSynchronize(void *event) {
     LOCKED(
+        need_context();
         Event *e = event;
         while (e->passed != e->recorded && e->stream->first) step(e->stream);
         r = e->stream && sticky[e->stream->device] ? ILLEGAL_ADDRESS : OK;
