@@ -118,6 +118,7 @@ impl<S: Simd> Kernels<S> {
                 scales: &rows.scales[at * SCALES..][..n * SCALES],
                 sums: &rows.sums[at * shape.sums()..][..n * shape.sums()],
                 values,
+                sub_words: shape.words() * shape.sub / SLAB,
                 acc: &mut acc[first * tile_rows..][..n * tile_rows],
             };
             (self.by_count[n - 1])(simd, args);
@@ -134,6 +135,9 @@ pub(super) struct Args<'a> {
     sums: &'a [f32],
     /// Values of this slab: 256, or fewer in the last.
     values: usize,
+    /// Words of a sub-block of one row. The kernel could know; but a loop over
+    /// narrow words of known length is unrolled whole, and its operands spilled.
+    sub_words: usize,
     acc: &'a mut [f32],
 }
 
@@ -169,16 +173,16 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // n and v index registers and memory alike
     fn run(self) {
-        let Args { weights, codes, scales, sums, values, acc } = self.args;
+        let Args { weights, codes, scales, sums, values, sub_words, acc } = self.args;
         let rows = VECTORS * S::LANES;
         let sub = if GROUP < 32 { GROUP } else { 32 };
         let step = if NARROW { 4 } else { 2 };
-        let (row_words, sub_words) = (SLAB / step, sub / step);
+        let row_words = SLAB / step;
         let row_sums = match MIN {
             0 => 0,
             values => SLAB / values,
         };
-        assert!(values <= SLAB && values.is_multiple_of(sub));
+        assert!(values <= SLAB && values.is_multiple_of(sub) && sub_words <= sub / step);
         assert!(weights.words.len() == rows * row_words);
         assert!(!NARROW || weights.start.len() >= rows * (SLAB / sub));
         assert!(weights.dw.len() == rows * (SLAB / GROUP));
@@ -206,7 +210,8 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                     }
                 }
                 if NARROW {
-                    for word in (s * sub_words..(s + 1) * sub_words).step_by(2) {
+                    for pair in s * sub_words / 2..(s + 1) * sub_words / 2 {
+                        let word = 2 * pair;
                         let mut w = [[S::zero_i(); 2]; VECTORS];
                         for v in 0..VECTORS {
                             let at = words.add(word * rows + v * S::LANES);
@@ -221,7 +226,7 @@ impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW
                         }
                     }
                 } else {
-                    for word in s * sub_words..(s + 1) * sub_words {
+                    for word in s * sub / 2..(s + 1) * sub / 2 {
                         let mut w = [S::zero_i(); VECTORS];
                         for v in 0..VECTORS {
                             w[v] = S::load_i(words.add(word * rows + v * S::LANES));
