@@ -1,5 +1,7 @@
 //! `strata prefill`: a layer over a prompt.
 
+mod report;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,15 +11,14 @@ use strata::backend::ops::{GateUpOrder, Matrix, MatrixMut};
 use strata::backend::{Backend, BackendKind, DeviceRoutes};
 use strata::gguf::Gguf;
 use strata::prefill::{
-    Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace,
-    load_dense, load_moe, normals,
+    Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace, load_dense,
+    load_moe, normals,
 };
 use strata::routing::Routes;
 use strata::{WeightType, npy};
 
 use super::args::{self, DeviceArgs};
 use super::files::{Output, read_npy};
-use super::report::{self, bytes, ms, ops, ops_rate};
 use super::{Failure, Outcome, note, print, print_json, progress};
 
 /// Run a layer over a prompt, and print what each phase took and a checksum.
@@ -181,8 +182,8 @@ pub fn run(args: &Args) -> Outcome {
     }
     let run = Run { tokens, timings, loading, workspace_bytes, checksum };
     match args.json {
-        true => print_json(&json_report(backend, &source, workspace.options(), &run)),
-        false => print(&text_report(backend, &source, workspace.options(), &run)),
+        true => print_json(&report::json(backend, &source, workspace.options(), &run)),
+        false => print(&report::text(backend, &source, workspace.options(), &run)),
     }
 }
 
@@ -304,122 +305,4 @@ fn synthetic(args: &Args, backend: &dyn Backend) -> Outcome<Source> {
     let json = json!({ "model": null, "seed": args.seed });
     let text = format!("synthetic, seed {}", args.seed);
     Ok(Source { layer, text, json, tokens, synthetic: Some(synthetic) })
-}
-
-fn types(gate_up: &GateUpWeights) -> Vec<&'static str> {
-    match gate_up {
-        GateUpWeights::Merged { tensor, .. } => vec![tensor.ty().name()],
-        GateUpWeights::Separate { gate, up } => vec![gate.ty().name(), up.ty().name()],
-    }
-}
-
-fn json_report(backend: &dyn Backend, source: &Source, options: &Options, run: &Run) -> Value {
-    let layer = &source.layer;
-    let phases: Vec<Value> = run
-        .timings
-        .phases
-        .iter()
-        .map(|p| {
-            json!({
-                "phase": p.phase.name(),
-                "seconds": p.time.as_secs_f64(),
-                "bytes": p.bytes,
-                "gb_per_s": report::gb_per_s(p.bytes, p.time),
-                "ops": p.ops,
-                "gops": p.ops as f64 / report::seconds(p.time) / 1e9,
-            })
-        })
-        .collect();
-    json!({
-        "source": source.json,
-        "device": args::device_json(backend.device()),
-        "layer": {
-            "experts": layer.experts(),
-            "top_k": layer.k(),
-            "width": layer.width(),
-            "ffn": layer.ffn(),
-            "gate_up": types(layer.gate_up()),
-            "down": layer.down().ty().name(),
-            "shared_expert": layer.shared().is_some(),
-            "weight_bytes": layer.weight_bytes(),
-        },
-        "tokens": run.tokens,
-        "quant": options.quant.name(),
-        "chunk": run.timings.chunk,
-        "chunks": run.timings.chunks,
-        "checked": options.checked,
-        "fused": options.fused,
-        "load_seconds": run.loading.as_secs_f64(),
-        "phases": phases,
-        "seconds": run.timings.total().as_secs_f64(),
-        "workspace_bytes": run.workspace_bytes,
-        "peak_memory_bytes": report::peak_memory(),
-        "checksum": run.checksum,
-    })
-}
-
-fn text_report(backend: &dyn Backend, source: &Source, options: &Options, run: &Run) -> String {
-    let (layer, timings) = (&source.layer, &run.timings);
-    let shared = if layer.shared().is_some() { ", a shared expert" } else { "" };
-    let head = [
-        ("layer", source.text.clone()),
-        (
-            "",
-            format!(
-                "{} expert{}, {} per token, {} wide, {} hidden{shared}",
-                layer.experts(),
-                if layer.experts() == 1 { "" } else { "s" },
-                layer.k(),
-                layer.width(),
-                layer.ffn()
-            ),
-        ),
-        (
-            "weights",
-            format!(
-                "gate and up {}, down {}; {}, there after {} ms",
-                types(layer.gate_up()).join(" and "),
-                layer.down().ty(),
-                bytes(layer.weight_bytes() as u64),
-                ms(run.loading)
-            ),
-        ),
-        ("device", args::device_text(backend.device())),
-        (
-            "tokens",
-            format!(
-                "{} in {} chunk{} of {}, {}, {}, {}",
-                run.tokens,
-                timings.chunks,
-                if timings.chunks == 1 { "" } else { "s" },
-                timings.chunk,
-                options.quant,
-                if options.checked { "checked" } else { "not checked" },
-                if options.fused { "fused" } else { "not fused" }
-            ),
-        ),
-    ];
-    let mut text: String =
-        head.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
-    text.push('\n');
-    let sum = |of: fn(&strata::prefill::PhaseTime) -> u64| timings.phases.iter().map(of).sum();
-    let row = |name: &str, time, moved, done| {
-        let (done_text, rate) = match done {
-            0 => (String::new(), String::new()),
-            done => (ops(done), ops_rate(done, time)),
-        };
-        let rate_bytes = report::significant(report::gb_per_s(moved, time));
-        vec![name.to_owned(), ms(time), bytes(moved), rate_bytes, done_text, rate]
-    };
-    let mut rows: Vec<_> =
-        timings.phases.iter().map(|p| row(p.phase.name(), p.time, p.bytes, p.ops)).collect();
-    rows.push(row("total", timings.total(), sum(|p| p.bytes), sum(|p| p.ops)));
-    text.push_str(&report::table(&["phase", "ms", "bytes", "GB/s", "ops", "rate"], &rows));
-    let peak = report::peak_memory().map_or("not known".to_owned(), bytes);
-    text.push_str(&format!(
-        "\nmemory    {} for the buffers of a chunk; {peak} at the peak of the process\n",
-        bytes(run.workspace_bytes)
-    ));
-    text.push_str(&format!("checksum  {}\n", run.checksum));
-    text
 }

@@ -1,0 +1,211 @@
+//! Quantization, map and products, each alone.
+
+use std::time::Duration;
+
+use serde_json::json;
+use strata::backend::ops::{
+    MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows, QuantizeScatter, Rows,
+    Weights,
+};
+use strata::backend::{DeviceRoutes, RoutingMap};
+use strata::format::random_blocks;
+use strata::prefill::{QuantMode, normals};
+use strata::{Layout, WeightType, q8_1};
+
+use super::{Bench, Growth, Table, ratio, shown};
+use crate::cli::measure::{self, POISON};
+use crate::cli::report::{self, bytes, ms, ops_rate, significant};
+use crate::cli::{Outcome, args};
+
+impl Bench<'_> {
+    pub(super) fn quantize(&self) -> Outcome<Table> {
+        let mut table = Table::new(vec![
+            "layout",
+            "experts",
+            "tokens",
+            "scatter ms",
+            "floor",
+            "x floor",
+            "gather ms",
+            "gather/scatter",
+            "indexed ms",
+            "floor",
+            "x floor",
+            "x tokens",
+        ]);
+        let (backend, cols) = (self.backend, self.args.cols);
+        for layout in Layout::ALL {
+            for &experts in &self.experts {
+                let mut growth = Growth(None);
+                for &tokens in &self.tokens {
+                    self.bar.set_message(format!("{layout}, {tokens} tokens"));
+                    args::host_room(tokens.checked_mul(cols).and_then(|n| n.checked_mul(8)))?;
+                    let (_routes, map) = self.mapped(tokens, experts)?;
+                    let x = backend.from_slice(&normals(self.args.seed, tokens * cols))?;
+                    let x = Matrix::dense("input", &x, tokens, cols)?;
+                    let rows_bytes = q8_1::bytes(map.rows(), cols)?;
+                    let mut out = backend.alloc::<u8>(rows_bytes)?;
+                    let poison = |out: &mut _| backend.fill(&mut *out, POISON);
+                    let mut time = |mode: QuantMode| {
+                        measure::time(backend, self.args.runs, &mut out, poison, |out| {
+                            let rows = if mode == QuantMode::Indexed { tokens } else { map.rows() };
+                            let to = Q8RowsMut::new(&mut *out, layout, rows, cols)?;
+                            match mode {
+                                QuantMode::Scatter => {
+                                    QuantizeScatter::new(x, &map, to)?.launch(backend)
+                                }
+                                QuantMode::Gather => {
+                                    QuantizeRows::gather(x, &map, to)?.launch(backend)
+                                }
+                                QuantMode::Indexed => QuantizeRows::new(x, to)?.launch(backend),
+                            }
+                        })
+                    };
+                    let scatter = time(QuantMode::Scatter)?;
+                    let gather = time(QuantMode::Gather)?;
+                    let indexed = time(QuantMode::Indexed)?;
+                    let read = tokens * cols * 4;
+                    let floor = self.bandwidth.floor((read + rows_bytes) as u64);
+                    let once = self.bandwidth.floor((read + q8_1::bytes(tokens, cols)?) as u64);
+                    let grown = growth.next(tokens, scatter);
+                    table.rows.push(vec![
+                        layout.to_string(),
+                        experts.to_string(),
+                        tokens.to_string(),
+                        ms(scatter),
+                        ms(floor),
+                        significant(ratio(scatter, floor)),
+                        ms(gather),
+                        significant(ratio(gather, scatter)),
+                        ms(indexed),
+                        ms(once),
+                        significant(ratio(indexed, once)),
+                        shown(grown),
+                    ]);
+                    table.json.push(json!({
+                        "layout": layout.name(), "experts": experts, "tokens": tokens, "cols": cols,
+                        "scatter_seconds": scatter.as_secs_f64(),
+                        "gather_seconds": gather.as_secs_f64(),
+                        "indexed_seconds": indexed.as_secs_f64(),
+                        "floor_seconds": floor.as_secs_f64(),
+                        "indexed_floor_seconds": once.as_secs_f64(),
+                        "growth": grown,
+                    }));
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    pub(super) fn map(&self) -> Outcome<Table> {
+        let head = vec!["experts", "tokens", "ms", "bytes", "floor", "x floor", "x tokens"];
+        let mut table = Table::new(head);
+        let backend = self.backend;
+        for &experts in &self.experts {
+            let mut growth = Growth(None);
+            for &tokens in &self.tokens {
+                self.bar.set_message(format!("{experts} experts, {tokens} tokens"));
+                let routes = DeviceRoutes::upload(backend, &self.routes(tokens, experts)?)?;
+                // A map cannot be poisoned from outside: each run gets one that maps nothing.
+                let mut map = RoutingMap::with_capacity(backend, tokens, self.k, experts)?;
+                let fresh = |_: &mut _| Ok(());
+                let time = measure::time(backend, self.args.runs, &mut map, fresh, |map| {
+                    MapRoutes::new(routes.view(), map)?.launch(backend)
+                })?;
+                // Ids in, slots and sources out, and the bounds.
+                let moved = 4 * (3 * tokens * self.k + experts + 1) as u64;
+                let floor = self.bandwidth.floor(moved);
+                let grown = growth.next(tokens, time);
+                table.rows.push(vec![
+                    experts.to_string(),
+                    tokens.to_string(),
+                    ms(time),
+                    bytes(moved),
+                    ms(floor),
+                    significant(ratio(time, floor)),
+                    shown(grown),
+                ]);
+                table.json.push(json!({
+                    "experts": experts, "tokens": tokens,
+                    "seconds": time.as_secs_f64(),
+                    "bytes": moved,
+                    "floor_seconds": floor.as_secs_f64(),
+                    "growth": grown,
+                }));
+            }
+        }
+        Ok(table)
+    }
+
+    pub(super) fn mmq(&self) -> Outcome<Table> {
+        let mut table = Table::new(vec![
+            "type", "experts", "tokens", "ms", "rate", "bytes", "floor", "x floor", "x tokens",
+        ]);
+        for &ty in &self.types {
+            for &experts in &self.experts {
+                let mut growth = Growth(None);
+                for &tokens in &self.tokens {
+                    self.bar.set_message(format!("{ty}, {experts} experts, {tokens} tokens"));
+                    let (time, moved, ops) = self.product(ty, experts, tokens)?;
+                    let floor = self.bandwidth.floor(moved);
+                    let grown = growth.next(tokens, time);
+                    table.rows.push(vec![
+                        ty.to_string(),
+                        experts.to_string(),
+                        tokens.to_string(),
+                        ms(time),
+                        ops_rate(ops, time),
+                        bytes(moved),
+                        ms(floor),
+                        significant(ratio(time, floor)),
+                        shown(grown),
+                    ]);
+                    table.json.push(json!({
+                        "type": ty.name(), "experts": experts, "tokens": tokens,
+                        "rows": self.args.rows, "cols": self.args.cols,
+                        "seconds": time.as_secs_f64(),
+                        "ops": ops,
+                        "gops": ops as f64 / report::seconds(time) / 1e9,
+                        "bytes": moved,
+                        "floor_seconds": floor.as_secs_f64(),
+                        "growth": grown,
+                    }));
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    /// One product over all experts: its time, bytes and operations.
+    fn product(
+        &self,
+        ty: WeightType,
+        experts: usize,
+        tokens: usize,
+    ) -> Outcome<(Duration, u64, u64)> {
+        let (backend, rows, cols) = (self.backend, self.args.rows, self.args.cols);
+        let weight_bytes =
+            ty.row_bytes(cols)?.checked_mul(rows).and_then(|bytes| bytes.checked_mul(experts));
+        args::host_room(weight_bytes)?;
+        let blocks = weight_bytes.unwrap_or(0) / ty.block_bytes();
+        let weights = backend.import(random_blocks(ty, self.args.seed, blocks).into())?;
+        let weights = Weights::dense("weights", &weights, ty, experts, rows, cols)?;
+        args::host_room(tokens.checked_mul(cols).and_then(|n| n.checked_mul(8)))?;
+        let (_routes, map) = self.mapped(tokens, experts)?;
+        let x = backend.from_slice(&normals(self.args.seed, tokens * cols))?;
+        let x = Matrix::dense("input", &x, tokens, cols)?;
+        let q8_bytes = q8_1::bytes(map.rows(), cols)?;
+        let mut q8 = backend.alloc::<u8>(q8_bytes)?;
+        let to = Q8RowsMut::new(&mut q8, ty.layout(), map.rows(), cols)?;
+        QuantizeScatter::new(x, &map, to)?.launch(backend)?;
+        let activations = Q8Rows::new(&q8, ty.layout(), map.rows(), cols)?;
+        let mut y = backend.alloc::<f32>(map.rows() * rows)?;
+        let poison = |y: &mut _| backend.fill(&mut *y, POISON);
+        let time = measure::time(backend, self.args.runs, &mut y, poison, |y| {
+            let to = MatrixMut::dense("output", &mut *y, map.rows(), rows)?;
+            Product::new(weights, activations, Rows::Experts(&map), to)?.launch(backend)
+        })?;
+        let moved = weight_bytes.unwrap_or(0) + q8_bytes + 4 * map.rows() * rows;
+        Ok((time, moved as u64, 2 * (map.rows() * rows * cols) as u64))
+    }
+}
