@@ -138,7 +138,7 @@ pub enum NonFinite {
     InputHeader = 1,
     /// A router score.
     Score = 2,
-    /// A scale or sum of the quantized hidden activations (after SwiGLU).
+    /// A hidden activation (after SwiGLU), or a scale or sum of its q8_1 block.
     Hidden = 3,
 }
 

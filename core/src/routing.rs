@@ -13,6 +13,9 @@ pub enum RouterNorm {
     All,
 }
 
+/// Rows of the expert order are numbered in 31 bits.
+const MAX_ROWS: usize = i32::MAX as usize;
+
 /// The experts of each token and their weights, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routes {
@@ -27,7 +30,7 @@ impl Routes {
     ///
     /// # Errors
     /// [`Error::ExpertId`] for the first id outside `0..experts`;
-    /// [`Error::Invalid`] where lengths are not a multiple of k or differ.
+    /// [`Error::Invalid`] where lengths are not a multiple of k, differ, or reach 2^31.
     pub fn new(ids: Vec<i32>, weights: Vec<f32>, k: usize, experts: usize) -> Result<Self> {
         if k == 0 || experts == 0 || experts > i32::MAX as usize {
             return Err(Error::invalid(
@@ -42,6 +45,9 @@ impl Routes {
         if weights.len() != ids.len() {
             return Err(Error::invalid("routes: weights", weights.len(), ids.len().to_string()));
         }
+        if ids.len() > MAX_ROWS {
+            return Err(Error::invalid("routes: ids", ids.len(), "below 2^31"));
+        }
         match ids.iter().position(|&id| id < 0 || id as usize >= experts) {
             Some(at) => {
                 Err(Error::ExpertId { token: at / k, choice: at % k, id: ids[at], experts })
@@ -55,10 +61,15 @@ impl Routes {
     /// # Errors
     /// [`Error::Invalid`] where there are no experts or too many rows.
     pub fn all(tokens: usize, experts: usize) -> Result<Self> {
-        let rows =
-            tokens.checked_mul(experts).filter(|&r| r <= i32::MAX as usize).ok_or_else(|| {
-                Error::invalid("routes", format!("{tokens} x {experts}"), "below 2^31 rows")
-            })?;
+        // Without experts there is nothing to repeat, however many tokens there are.
+        let rows = tokens.checked_mul(experts).filter(|&r| experts > 0 && r <= MAX_ROWS);
+        let rows = rows.ok_or_else(|| {
+            Error::invalid(
+                "routes",
+                format!("{tokens} x {experts}"),
+                "1 expert or more, below 2^31 rows",
+            )
+        })?;
         let ids = (0..tokens).flat_map(|_| 0..experts as i32).collect();
         Self::new(ids, vec![1.0; rows], experts, experts)
     }
@@ -132,6 +143,9 @@ fn key(score: f32) -> f32 {
 ///
 /// Weights are `exp(s - s_max)` over their sum, then times `scale`; the sum
 /// runs over the chosen ones in their order, or over all experts by id.
+///
+/// # Panics
+/// Where `ids` is empty or longer than `scores`.
 pub fn top_k_row(
     scores: &[f32],
     norm: RouterNorm,
@@ -196,6 +210,9 @@ impl Map {
 
 /// [`Map::new`] into memory the caller has: `slot` and `src` as long as `ids`,
 /// `bounds` one longer than the experts; every id is below `bounds.len() - 1`.
+///
+/// # Panics
+/// Where lengths or ids are others.
 pub fn map_into(ids: &[i32], k: usize, slot: &mut [u32], src: &mut [u32], bounds: &mut [u32]) {
     bounds.fill(0);
     for &id in ids {
@@ -244,6 +261,8 @@ mod tests {
         assert!(Routes::new(vec![0; 3], vec![0.0; 3], 2, 1).is_err());
         assert!(Routes::new(vec![0; 2], vec![0.0; 3], 2, 1).is_err());
         assert!(Routes::top_k(&[0.0; 4], 4, 5, RouterNorm::All, 1.0).is_err());
+        assert!(Routes::all(usize::MAX, 0).is_err());
+        assert!(Routes::all(usize::MAX, 2).is_err());
     }
 
     proptest! {

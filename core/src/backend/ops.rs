@@ -4,6 +4,9 @@
 //! fit together, and is launched by `launch`, which checks that everything
 //! lives on the backend's device. What a backend reads through the accessors
 //! therefore holds: shapes agree, no index leaves its buffer, no size overflows.
+//!
+//! An operation without a value to write never reaches the backend, except
+//! [`MapRoutes`], whose bounds are written for no tokens too.
 
 use super::{Backend, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut};
 use crate::error::NonFinite;
@@ -36,6 +39,10 @@ impl<'a> ReportTo<'a> {
         Self { word: report.word(), value, header }
     }
 
+    fn device(&self) -> DeviceId {
+        self.word.device()
+    }
+
     /// The word that takes the minimum of `token << 2 | kind`.
     pub fn word(&mut self) -> SliceMut<'_, u32> {
         self.word.reborrow()
@@ -50,6 +57,11 @@ impl<'a> ReportTo<'a> {
     pub fn header_kind(&self) -> u32 {
         self.header as u32
     }
+}
+
+/// Where a report lives; the backend's own device where there is none.
+fn report_device(report: &Option<ReportTo<'_>>, backend: &dyn Backend) -> DeviceId {
+    report.as_ref().map_or(backend.id(), ReportTo::device)
 }
 
 /// All of these must be the same device as the backend's.

@@ -45,7 +45,8 @@ impl DeviceRoutes {
     /// Room for the routes of `capacity` tokens; holds none yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes of 0 or past 2^31, [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] where k or experts are 0, or a size is past 2^31 (a capacity of 0 holds
+    /// the routes of no tokens); [`Error::OutOfMemory`].
     pub fn with_capacity(
         backend: &dyn Backend,
         capacity: usize,
@@ -196,7 +197,7 @@ impl RoutingMap {
     /// Room for the map of `capacity` tokens; maps none yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes of 0 or past 2^31, [`Error::OutOfMemory`].
+    /// [`Error::Invalid`] where k or experts are 0, or a size is past 2^31; [`Error::OutOfMemory`].
     pub fn with_capacity(
         backend: &dyn Backend,
         capacity: usize,
@@ -325,7 +326,7 @@ impl Report {
             2 => NonFinite::Score,
             _ => NonFinite::Hidden,
         };
-        Err(Error::NonFinite { token: first_token + (word >> 2) as usize, what })
+        Err(Error::NonFinite { token: first_token.saturating_add((word >> 2) as usize), what })
     }
 
     pub(super) fn word(&mut self) -> SliceMut<'_, u32> {

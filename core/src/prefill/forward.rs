@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor, same_device};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::{SharedSpace, Workspace};
@@ -76,14 +76,19 @@ impl MoeLayer {
             true => Ok(()),
             false => Err(Error::invalid(what, given, expected.to_string())),
         };
-        for (what, device) in [("layer", self.device()), ("workspace", workspace.device)] {
-            if device != backend.id() {
-                return Err(Error::WrongDevice {
-                    what: what.into(),
-                    given: device.to_string(),
-                    expected: backend.id().to_string(),
-                });
-            }
+        let routed = match routing {
+            Routing::Router => self.device(),
+            Routing::Scores(scores) => scores.data().device(),
+            Routing::Routes(routes) => routes.view().ids().device(),
+        };
+        for (what, device) in [
+            ("layer", self.device()),
+            ("workspace", workspace.device),
+            ("input", x.data().device()),
+            ("routing", routed),
+            ("output", out.device()),
+        ] {
+            same_device(what, device, backend.id())?;
         }
         workspace.check(self)?;
         same("input: columns", x.cols(), self.width())?;

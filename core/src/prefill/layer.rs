@@ -42,7 +42,8 @@ impl Tensor {
     /// Puts `host`'s bytes on the device; strides in bytes, as in [`Weights::strided`].
     ///
     /// # Errors
-    /// As [`Weights::strided`], and those of the backend.
+    /// As [`Weights::strided`]; [`Error::Invalid`] for 2^63 weights or more; and
+    /// those of the backend.
     #[allow(clippy::too_many_arguments)] // one per dimension of a strided tensor
     pub fn strided(
         backend: &dyn Backend,
@@ -55,6 +56,12 @@ impl Tensor {
         row_stride: usize,
         expert_stride: usize,
     ) -> Result<Self> {
+        // Strides may overlap experts, so that the bytes say nothing of how many weights there are.
+        let weights = experts.checked_mul(rows).and_then(|n| n.checked_mul(cols));
+        if weights.is_none_or(|n| isize::try_from(n).is_err()) {
+            let given = format!("{experts} x {rows} x {cols}");
+            return Err(Error::invalid(what, given, "below 2^63 weights"));
+        }
         let data = backend.import(host)?;
         Weights::strided(what, &data, ty, experts, rows, cols, row_stride, expert_stride)?;
         Ok(Self { data, ty, experts, rows, cols, row_stride, expert_stride })
@@ -140,9 +147,10 @@ impl GateUpWeights {
             .collect()
     }
 
-    fn check(&self, experts: usize, width: usize, ffn: usize) -> Result<()> {
+    fn check(&self, experts: usize, width: usize, ffn: usize, device: DeviceId) -> Result<()> {
         let rows = if matches!(self, Self::Separate { .. }) { ffn } else { 2 * ffn };
         for (what, tensor) in self.parts() {
+            same_device(what, tensor.data.device(), device)?;
             expect(what, "experts", tensor.experts, experts)?;
             expect(what, "rows", tensor.rows, rows)?;
             expect(what, "columns", tensor.cols, width)?;
@@ -213,10 +221,11 @@ impl MoeLayer {
     /// A layer of `down.experts()` experts of which each token uses `k`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the tensors' shapes do not fit together.
+    /// [`Error::Invalid`] where the tensors' shapes do not fit together,
+    /// [`Error::WrongDevice`] where they live on several devices.
     pub fn new(gate_up: GateUpWeights, down: Tensor, k: usize) -> Result<Self> {
         let (experts, width, ffn) = (down.experts, down.rows, down.cols);
-        gate_up.check(experts, width, ffn)?;
+        gate_up.check(experts, width, ffn, down.data.device())?;
         if k == 0 || k > i32::MAX as usize {
             return Err(Error::invalid("experts per token (k)", k, "1 to 2^31 - 1"));
         }
@@ -227,10 +236,12 @@ impl MoeLayer {
     /// With a router; every weight is multiplied by `scale` at the end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where its shape is not experts x width, or k exceeds the experts.
+    /// [`Error::Invalid`] where its shape is not experts x width, or k exceeds the experts;
+    /// [`Error::WrongDevice`] where it lives on another device than the layer.
     pub fn with_router(mut self, router: Router, norm: RouterNorm, scale: f32) -> Result<Self> {
         expect("router", "experts", router.experts, self.experts())?;
         expect("router", "columns", router.width, self.width())?;
+        same_device("router", router.weights.device(), self.device())?;
         if self.k > self.experts() {
             return Err(Error::invalid(
                 "experts per token (k)",
@@ -245,15 +256,18 @@ impl MoeLayer {
     /// With a shared expert.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where its shapes do not fit the layer's.
+    /// [`Error::Invalid`] where its shapes do not fit the layer's,
+    /// [`Error::WrongDevice`] where it lives on another device.
     pub fn with_shared(mut self, shared: SharedExpert) -> Result<Self> {
         let ffn = shared.down.cols;
-        shared.gate_up.check(1, self.width(), ffn)?;
+        shared.gate_up.check(1, self.width(), ffn, self.device())?;
+        same_device("shared down", shared.down.data.device(), self.device())?;
         expect("shared down", "experts", shared.down.experts, 1)?;
         expect("shared down", "rows", shared.down.rows, self.width())?;
         if let Some(gate) = &shared.gate {
             expect("shared gate", "rows", gate.experts, 1)?;
             expect("shared gate", "columns", gate.width, self.width())?;
+            same_device("shared gate", gate.weights.device(), self.device())?;
         }
         self.shared = Some(shared);
         Ok(self)
@@ -318,4 +332,16 @@ fn expect(tensor: &str, what: &str, given: usize, expected: usize) -> Result<()>
         return Ok(());
     }
     Err(Error::invalid(format!("{tensor}: {what}"), given, expected.to_string()))
+}
+
+/// Something of the layer that must live on `expected`.
+pub(super) fn same_device(what: &str, given: DeviceId, expected: DeviceId) -> Result<()> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::WrongDevice {
+        what: what.into(),
+        given: given.to_string(),
+        expected: expected.to_string(),
+    })
 }

@@ -118,6 +118,13 @@ pub fn load_dense(
 ) -> Result<MoeLayer> {
     swiglu(&gguf.model_meta()?)?;
     let dense = gguf.dense(block)?;
+    if !dense.others.is_empty() {
+        return Err(Error::invalid(
+            format!("block {block}"),
+            dense.others.join(", "),
+            "no tensors on the dense network but weights",
+        ));
+    }
     let split = dense.split(experts)?;
     let mut put = Put::new(gguf, backend, &[&dense.gate, &dense.up, &dense.down], progress)?;
     let gate_up = GateUpWeights::Separate {

@@ -3,6 +3,7 @@
 use super::layer::{GateUpWeights, MoeLayer, Router, Tensor};
 use crate::backend::Backend;
 use crate::backend::ops::GateUpOrder;
+use crate::format::random::SplitMix64;
 use crate::format::{WeightType, random_blocks};
 use crate::routing::RouterNorm;
 use crate::{Error, Result};
@@ -54,16 +55,23 @@ impl Synthetic {
             order: self.order,
         };
         let down = random(self.down, "down", width, ffn, seed ^ 0x9e37_79b9)?;
+        let scores = experts.checked_mul(width).ok_or_else(|| {
+            Error::invalid("router", format!("{experts} x {width}"), "below 2^64")
+        })?;
         let scale = 1.0 / (width as f32).sqrt();
         let router: Vec<f32> =
-            normals(seed ^ 0x85eb_ca6b, experts * width).into_iter().map(|v| v * scale).collect();
+            normals(seed ^ 0x85eb_ca6b, scores).into_iter().map(|v| v * scale).collect();
         let router = Router::new(backend, &router, experts, width)?;
         MoeLayer::new(gate_up, down, k)?.with_router(router, RouterNorm::Chosen, 1.0)
     }
 
-    /// Input for `tokens` tokens: normal values.
+    /// Input for `tokens` tokens: tokens x width normal values.
+    ///
+    /// # Panics
+    /// If so many values do not fit the address space.
     pub fn input(&self, tokens: usize) -> Vec<f32> {
-        normals(self.seed ^ 0xc2b2_ae35, tokens * self.width)
+        let count = tokens.checked_mul(self.width).expect("values that fit the address space");
+        normals(self.seed ^ 0xc2b2_ae35, count)
     }
 }
 
@@ -71,20 +79,12 @@ impl Synthetic {
 /// arithmetic alone, so that no math library's rounding shows: the sum of
 /// eight 16-bit draws, centred and scaled to variance 1 (values within +-4.9).
 pub fn normals(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        // splitmix64
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut random = SplitMix64::new(seed);
     // The variance of a sum of eight uniform draws from 0..65536 is 8 * 65536^2 / 12.
     const SCALE: f32 = 1.0 / 53_509.03;
     (0..count)
         .map(|_| {
-            let sum: i64 = [next(), next()]
+            let sum: i64 = [random.next_u64(), random.next_u64()]
                 .into_iter()
                 .flat_map(|bits| [bits, bits >> 16, bits >> 32, bits >> 48])
                 .map(|bits| (bits & 0xffff) as i64)

@@ -2,7 +2,9 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
-use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, Report, RoutingMap};
+use crate::backend::{
+    Backend, BackendKind, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap,
+};
 use crate::{Error, Result, q8_1};
 
 /// The buffers that a layer needs for up to `chunk` tokens at once.
@@ -112,7 +114,8 @@ impl Workspace {
     /// Buffers for `tokens` tokens of `layer`, in chunks as the options say.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], also where not even one token fits for `auto:N`;
+    /// [`Error::OutOfMemory`], also where not even one token fits for `auto:N`, or
+    /// where a host has not enough memory for all buffers together;
     /// [`Error::Invalid`] where a size overflows.
     pub fn new(
         backend: &dyn Backend,
@@ -121,25 +124,35 @@ impl Workspace {
         options: Options,
     ) -> Result<Self> {
         let tokens = tokens.max(1);
+        let full = |chunk, memory: MemoryInfo| Error::OutOfMemory {
+            device: backend.id().to_string(),
+            asked: Self::bytes(layer, chunk, &options).map_or(u64::MAX, |b| b as u64),
+            free: memory.free,
+            total: memory.total,
+        };
+        let fits = |chunk, memory: MemoryInfo| {
+            Self::bytes(layer, chunk, &options).is_ok_and(|b| b as u64 <= memory.free)
+        };
         let chunk = match options.chunk {
             Chunk::Tokens(n) => tokens.min(n.max(1)),
             Chunk::Auto(most) => {
                 let memory = backend.memory()?;
-                let fits = |chunk| {
-                    Self::bytes(layer, chunk, &options).is_ok_and(|b| b as u64 <= memory.free)
-                };
-                equal_chunks(tokens, most.max(1), fits).ok_or_else(|| Error::OutOfMemory {
-                    device: backend.id().to_string(),
-                    asked: Self::bytes(layer, 1, &options).map_or(u64::MAX, |b| b as u64),
-                    free: memory.free,
-                    total: memory.total,
-                })?
+                equal_chunks(tokens, most.max(1), |chunk| fits(chunk, memory))
+                    .ok_or_else(|| full(1, memory))?
             }
         };
         let shape = Shape::of(layer);
         let len = shape
             .lengths(chunk, &options)
             .ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))?;
+        // A host takes memory when it is written, not when it is allocated: buffers that fit one
+        // by one, but not together, would only be found out when the system ends the process.
+        if backend.id().kind == BackendKind::Cpu {
+            let memory = backend.memory()?;
+            if !fits(chunk, memory) {
+                return Err(full(chunk, memory));
+            }
+        }
         // A caller may hand scores or routes in; the router's are allocated only where it has one.
         let scores = if layer.has_router() { len.scores } else { 0 };
         Ok(Self {

@@ -2,6 +2,9 @@
 //! `docs/numerics.md` line by line. All fast paths are compared with these
 //! functions by `==` on bytes.
 //!
+//! They check nothing and are for tests and tools: where shapes do not fit
+//! together they panic.
+//!
 //! Top-k and the map have one plain form, in [`crate::routing`].
 
 mod layer;

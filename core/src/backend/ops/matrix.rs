@@ -36,7 +36,8 @@ impl<'a> Matrix<'a> {
     /// A view of `data`; `what` names it in errors.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the stride is below `cols` or `data` is too short.
+    /// [`Error::Invalid`] where the stride is below `cols`, `data` is too short,
+    /// or there are 2^31 rows or columns or more.
     pub fn new(
         what: &str,
         data: impl Into<Slice<'a, f32>>,
@@ -51,6 +52,11 @@ impl<'a> Matrix<'a> {
                 stride,
                 format!("at least {cols}"),
             ));
+        }
+        for (name, n) in [("rows", rows), ("columns", cols)] {
+            if n > i32::MAX as usize {
+                return Err(Error::invalid(format!("{what}: {name}"), n, "below 2^31"));
+            }
         }
         let shape = format!("{rows} rows of {cols} (stride {stride})");
         needed(what, &shape, extent(rows, cols, stride), data.len())?;
@@ -168,8 +174,12 @@ impl<'a> MatrixMut<'a> {
         self.stride
     }
 
-    pub(super) fn device(&self) -> DeviceId {
+    pub(crate) fn device(&self) -> DeviceId {
         self.data.device()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
     }
 }
 
@@ -279,6 +289,10 @@ impl<'a> Q8RowsMut<'a> {
 
     pub(super) fn device(&self) -> DeviceId {
         self.data.device()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
     }
 }
 

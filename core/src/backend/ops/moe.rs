@@ -35,6 +35,9 @@ impl<'a> RouterScores<'a> {
                 ("router: scores", self.out.device()),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.router_scores(&mut self)
     }
 
@@ -111,8 +114,12 @@ impl<'a> TopK<'a> {
             &[
                 ("top-k: scores", self.scores.data().device()),
                 ("top-k: routes", self.routes.view().ids().device()),
+                ("top-k: report", report_device(&self.report, backend)),
             ],
         )?;
+        if self.scores.rows() == 0 {
+            return Ok(());
+        }
         backend.top_k(&mut self)?;
         self.routes.set_tokens(self.scores.rows());
         Ok(())
@@ -272,6 +279,9 @@ impl<'a> SwiGlu<'a> {
                 ("swiglu: output", self.out.device()),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.swiglu(&mut self)
     }
 
@@ -334,8 +344,12 @@ impl<'a> SwiGluQuantize<'a> {
                 ("swiglu + quantize: input", self.gate_up.matrix.data().device()),
                 ("swiglu + quantize: map", self.map.map_or(backend.id(), RoutingMap::device)),
                 ("swiglu + quantize: output", self.out.device()),
+                ("swiglu + quantize: report", report_device(&self.report, backend)),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.swiglu_quantize(&mut self)
     }
 
@@ -426,6 +440,9 @@ impl<'a> Combine<'a> {
                 ("combine: output", self.out.device()),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.combine(&mut self)
     }
 

@@ -75,6 +75,10 @@ impl<'a> Product<'a> {
                 format!("a type that {} multiplies", backend.id()),
             ));
         }
+        // Also keeps the bounds of a map that maps nothing from being read.
+        if self.dst.is_empty() {
+            return Ok(());
+        }
         backend.multiply(&mut self)
     }
 

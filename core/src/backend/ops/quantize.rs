@@ -70,8 +70,12 @@ impl<'a> QuantizeRows<'a> {
                 ("quantize: map", self.gather.map_or(backend.id(), RoutingMap::device)),
                 ("quantize: order", self.order.map_or(backend.id(), RoutingMap::device)),
                 ("quantize: output", self.out.device()),
+                ("quantize: report", report_device(&self.report, backend)),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.quantize(&mut self)
     }
 
@@ -139,8 +143,12 @@ impl<'a> QuantizeScatter<'a> {
                 ("scatter: input", self.x.data().device()),
                 ("scatter: map", self.map.device()),
                 ("scatter: output", self.out.device()),
+                ("scatter: report", report_device(&self.report, backend)),
             ],
         )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
         backend.quantize_scatter(&mut self)
     }
 
