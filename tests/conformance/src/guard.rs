@@ -12,7 +12,7 @@ use strata_core::backend::{
 };
 use strata_core::{Result, WeightType};
 
-use crate::output::POISON;
+use crate::poisoned::POISON;
 
 /// Bytes of canary behind every allocation.
 const CANARY: usize = 4096;

@@ -12,7 +12,8 @@
 //! - [`ops`] holds one kind of case per operation: inputs, launch, output buffers.
 //! - [`run`] compares every byte of those buffers with the [`ReferenceBackend`],
 //!   or [`run_against`] with a backend that has already proved itself.
-//! - [`output`] says where bytes differ; [`guard`] puts canaries behind every allocation.
+//! - [`poisoned`] lays out output buffers, [`guard`] puts canaries behind every allocation,
+//!   [`output`] says where bytes differ.
 //!
 //! `docs/conformance.md` tells how to run it and how to read a difference.
 
@@ -20,6 +21,7 @@ pub mod cases;
 pub mod guard;
 pub mod ops;
 pub mod output;
+pub mod poisoned;
 pub mod values;
 
 mod reference_backend;

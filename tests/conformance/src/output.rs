@@ -2,16 +2,9 @@
 
 use std::ops::Range;
 
-use bytemuck::Pod;
-use strata_core::backend::{Backend, Buffer, SliceMut};
-use strata_core::{Layout, Result, q8_1};
+use strata_core::{Layout, q8_1};
 
-/// The byte that every output buffer is filled with before a launch.
-pub const POISON: u8 = 0xa5;
-
-/// Bytes of poison before and behind each output, inside its own buffer.
-/// A multiple of 256, so that an output starts as aligned as its allocation.
-const MARGIN: usize = 512;
+use crate::poisoned::POISON;
 
 /// Which bytes of an output buffer the operation writes, and how to name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,135 +325,5 @@ fn show(bytes: &[u8], float: bool) -> String {
     match (float, bytes.try_into()) {
         (true, Ok(word)) => format!("{} ({:e})", hex.join(" "), f32::from_le_bytes(word)),
         _ => hex.join(" "),
-    }
-}
-
-/// An output buffer with poison in it, before it and behind it.
-#[derive(Debug)]
-pub struct Poisoned<T> {
-    buffer: Buffer<T>,
-    start: usize,
-    len: usize,
-}
-
-impl<T: Pod> Poisoned<T> {
-    /// Room for `len` values, `offset` values past an aligned address.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn new(backend: &dyn Backend, len: usize, offset: usize) -> Result<Self> {
-        let margin = MARGIN / size_of::<T>();
-        let start = margin + offset;
-        let mut buffer = backend.alloc(start + len + margin)?;
-        backend.fill(&mut buffer, POISON)?;
-        Ok(Self { buffer, start, len })
-    }
-
-    /// Where the operation writes.
-    pub fn view(&mut self) -> SliceMut<'_, T> {
-        let range = self.start..self.start + self.len;
-        self.buffer.slice_mut(range).expect("the output lies inside its buffer")
-    }
-
-    /// The first byte of the output.
-    pub fn start(&self) -> usize {
-        self.start * size_of::<T>()
-    }
-
-    /// All bytes, once the stream has come so far.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn read(&self, backend: &dyn Backend, what: &str, shape: Shape) -> Result<Output> {
-        let bytes = bytemuck::cast_slice(&backend.download(&self.buffer)?).to_vec();
-        Ok(Output { what: what.into(), bytes, shape, expected: None })
-    }
-}
-
-/// A matrix of f32 to be written, and its place in a poisoned buffer.
-#[derive(Debug)]
-pub struct OutMatrix {
-    /// The buffer.
-    pub memory: Poisoned<f32>,
-    rows: usize,
-    cols: usize,
-    stride: usize,
-}
-
-impl OutMatrix {
-    /// Room for `rows` rows of `cols`, `stride` values apart, `offset` values
-    /// past an aligned address.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn new(
-        backend: &dyn Backend,
-        rows: usize,
-        cols: usize,
-        stride: usize,
-        offset: usize,
-    ) -> Result<Self> {
-        // Whole rows: the gap behind the last one is canary too.
-        let memory = Poisoned::new(backend, rows * stride, offset)?;
-        Ok(Self { memory, rows, cols, stride })
-    }
-
-    /// The view an operation takes.
-    ///
-    /// # Errors
-    /// As [`strata_core::backend::ops::MatrixMut::new`].
-    pub fn view(&mut self) -> Result<strata_core::backend::ops::MatrixMut<'_>> {
-        let (rows, cols, stride) = (self.rows, self.cols, self.stride);
-        strata_core::backend::ops::MatrixMut::new("output", self.memory.view(), rows, cols, stride)
-    }
-
-    /// See [`Poisoned::read`].
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn read(&self, backend: &dyn Backend, what: &str) -> Result<Output> {
-        let &Self { rows, cols, stride, .. } = self;
-        let shape = Shape::Matrix { start: self.memory.start(), rows, cols, stride };
-        self.memory.read(backend, what, shape)
-    }
-}
-
-/// q8_1 rows to be written, and their place in a poisoned buffer.
-#[derive(Debug)]
-pub struct OutQ8 {
-    /// The buffer.
-    pub memory: Poisoned<u8>,
-    layout: Layout,
-    rows: usize,
-    cols: usize,
-}
-
-impl OutQ8 {
-    /// Room for `rows` rows of `cols`.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn new(backend: &dyn Backend, layout: Layout, rows: usize, cols: usize) -> Result<Self> {
-        let memory = Poisoned::new(backend, q8_1::bytes(rows, cols)?, 0)?;
-        Ok(Self { memory, layout, rows, cols })
-    }
-
-    /// The view an operation takes.
-    ///
-    /// # Errors
-    /// As [`strata_core::backend::ops::Q8RowsMut::new`].
-    pub fn view(&mut self) -> Result<strata_core::backend::ops::Q8RowsMut<'_>> {
-        let (layout, rows, cols) = (self.layout, self.rows, self.cols);
-        strata_core::backend::ops::Q8RowsMut::new(self.memory.view(), layout, rows, cols)
-    }
-
-    /// See [`Poisoned::read`].
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn read(&self, backend: &dyn Backend, what: &str) -> Result<Output> {
-        let &Self { layout, rows, cols, .. } = self;
-        let shape = Shape::Q8 { start: self.memory.start(), layout, rows, cols };
-        self.memory.read(backend, what, shape)
     }
 }

@@ -35,7 +35,7 @@ fn instruction_sets_and_threads() {
 }
 
 #[test]
-#[ignore = "about ten minutes on two cores: the full size against the reference"]
+#[ignore = "several minutes: the full size against the reference"]
 fn full() {
     assert_all_passed(&run(&cpu(None, None), &Selection::up_to(Size::Full), &mut ()));
 }

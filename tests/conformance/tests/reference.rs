@@ -1,13 +1,14 @@
 //! The yardstick itself: the reference backend, and the layer over it, against
 //! the reference's functions put together by hand.
 
+use strata_conformance::ops::golden::{Input, Q8Vector};
 use strata_conformance::ops::{LayerCase, LayerShape, SharedCase, Source, host_layer};
 use strata_conformance::values::{Choice, Values};
 use strata_conformance::{Op, ReferenceBackend, Selection, Stage, run};
-use strata_core::WeightType as T;
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
 use strata_core::routing::RouterNorm;
+use strata_core::{Layout, WeightType as T};
 
 fn layers() -> Vec<LayerCase> {
     let shape = LayerShape {
@@ -71,5 +72,21 @@ fn layers_over_the_reference() {
         let selection = Selection::quick().matching(text);
         let summary = run(&ReferenceBackend::new(), &selection, &mut ());
         assert!(summary.is_clean(), "{summary}");
+    }
+}
+
+/// The list of rows that depart from the vectors is no longer than it must be.
+#[test]
+fn only_rows_that_differ_are_exempt() {
+    for input in Input::ALL {
+        for layout in Layout::ALL {
+            let vector = Q8Vector { input, layout };
+            let differs = |row: &usize| {
+                let (theirs, ours) = vector.row(*row);
+                theirs != ours
+            };
+            let differing: Vec<usize> = (0..vector.rows()).filter(differs).collect();
+            assert_eq!(differing, input.exempt(layout), "{vector}");
+        }
     }
 }

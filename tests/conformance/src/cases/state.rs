@@ -6,7 +6,7 @@ use strata_core::{Layout, WeightType};
 
 use crate::ops::{
     Concurrent, DropInFlight, LayerCase, LayerShape, MapCase, MmqCase, QuantCase, QuantRows,
-    RowMode, Runs, Streams,
+    RowMode, Runs, Streams, TooMuch,
 };
 use crate::values::{Choice, Routing};
 use crate::{Case, Op, Size};
@@ -86,4 +86,5 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         let op = DropInFlight { ty, rows: 300, m: 257, cols: 1024, rounds };
         cases.push(named(format!("drop-in-flight/{ty}"), op));
     }
+    cases.push(named("out-of-memory", TooMuch));
 }

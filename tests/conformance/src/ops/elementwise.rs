@@ -7,7 +7,7 @@ use strata_core::backend::ops::{
 };
 
 use super::{InMatrix, Mapped, report_output};
-use crate::output::{OutMatrix, OutQ8};
+use crate::poisoned::{OutMatrix, OutQ8};
 use crate::values::{Routing, Values};
 use crate::{Op, Outputs, Stage};
 

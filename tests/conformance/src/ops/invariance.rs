@@ -5,7 +5,8 @@ use strata_core::backend::Backend;
 use strata_core::backend::ops::{Product, Q8Rows, Q8RowsMut, QuantizeRows, Rows, Weights};
 
 use super::InMatrix;
-use crate::output::{OutMatrix, Output};
+use crate::output::Output;
+use crate::poisoned::OutMatrix;
 use crate::values::{Values, WeightValues};
 use crate::{Op, Outputs, Stage, Stop};
 

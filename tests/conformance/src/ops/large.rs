@@ -10,7 +10,8 @@ use strata_core::{Layout, WeightType, q8_1, reference};
 
 use super::mmq::q8_rows;
 use super::{InMatrix, Mapped};
-use crate::output::{Output, POISON, Shape};
+use crate::output::{Output, Shape};
+use crate::poisoned::POISON;
 use crate::values::{Choice, Routing, Values, WeightValues};
 use crate::{Op, Outputs, Stage, Stop};
 
@@ -210,7 +211,7 @@ fn weights(stage: &Stage<'_>, row: usize, expert: usize) -> Outputs {
 fn quantize_input(stage: &Stage<'_>, stride: usize) -> Outputs {
     let (backend, cols) = (stage.backend, 100);
     let x = spread(backend, &Values::Wide.fill(1, ROWS, cols), ROWS, stride)?;
-    let mut out = crate::output::OutQ8::new(backend, Layout::D4, ROWS, cols)?;
+    let mut out = crate::poisoned::OutQ8::new(backend, Layout::D4, ROWS, cols)?;
     let x = Matrix::new("input", &x, ROWS, cols, stride)?;
     QuantizeRows::new(x, out.view()?)?.launch(backend)?;
     Ok(vec![out.read(backend, "q8_1 rows")?])

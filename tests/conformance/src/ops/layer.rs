@@ -11,7 +11,8 @@ use strata_core::routing::{Map, RouterNorm, Routes};
 use strata_core::{Result, WeightType, reference};
 
 use super::InMatrix;
-use crate::output::{OutMatrix, Output};
+use crate::output::Output;
+use crate::poisoned::OutMatrix;
 use crate::values::{Choice, Routing, Values};
 use crate::{Op, Outputs, Stage};
 

@@ -1,12 +1,14 @@
 //! Products with quantized weights.
 
-use strata_core::backend::Backend;
+use std::sync::Arc;
+
 use strata_core::backend::ops::{Product, Q8Rows, Rows, Weights};
+use strata_core::backend::{Backend, HostBytes};
 use strata_core::format::random::SplitMix64;
 use strata_core::{Layout, WeightType, reference};
 
 use super::Mapped;
-use crate::output::OutMatrix;
+use crate::poisoned::OutMatrix;
 use crate::values::{Choice, Routing, Values, WeightValues};
 use crate::{Op, Outputs, Stage};
 
@@ -204,7 +206,10 @@ impl Op for MmqCase {
         act[..q8.len()].copy_from_slice(&q8);
         let act = backend.from_slice(&act)?;
 
-        let weights = backend.import(self.weight_bytes().into())?;
+        // A mapped file's tensors start anywhere: three bytes into the host's memory.
+        let host = [vec![0xff; 3], self.weight_bytes()].concat();
+        let bytes = host.len();
+        let weights = backend.import(HostBytes::new(Arc::new(host), 3..bytes)?)?;
         let weights = weights.slice(gaps.weight_offset..)?;
         let (row, expert) = self.strides();
         let experts = if mode == RowMode::Dense { 1 } else { routing.experts };

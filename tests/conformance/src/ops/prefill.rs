@@ -5,7 +5,7 @@ use strata_core::backend::ops::{Product, Q8Rows, QuantizeRows, QuantizeScatter, 
 use strata_core::{WeightType, q8_1};
 
 use super::{InMatrix, Mapped};
-use crate::output::{OutMatrix, OutQ8};
+use crate::poisoned::{OutMatrix, OutQ8};
 use crate::values::{Choice, Routing, Values, WeightValues};
 use crate::{Op, Outputs, Stage};
 

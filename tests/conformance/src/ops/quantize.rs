@@ -5,7 +5,7 @@ use strata_core::backend::Report;
 use strata_core::backend::ops::{QuantizeRows, QuantizeScatter};
 
 use super::{InMatrix, Mapped, report_output};
-use crate::output::OutQ8;
+use crate::poisoned::OutQ8;
 use crate::values::{Routing, Values};
 use crate::{Op, Outputs, Stage};
 

@@ -11,7 +11,8 @@ use strata_core::routing::{RouterNorm, Routes};
 use strata_core::{Result, WeightType};
 
 use super::Mapped;
-use crate::output::{Output, Poisoned, Shape};
+use crate::output::{Output, Shape};
+use crate::poisoned::Poisoned;
 use crate::values::{Choice, Routing};
 use crate::{Op, Outputs, ReferenceBackend, Stage};
 

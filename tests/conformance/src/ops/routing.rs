@@ -6,7 +6,8 @@ use strata_core::backend::{Backend, DeviceRoutes, Report, RoutingMap, SliceMut};
 use strata_core::routing::{RouterNorm, Routes};
 
 use super::{InMatrix, report_output};
-use crate::output::{OutMatrix, Output, POISON, Shape};
+use crate::output::{Output, Shape};
+use crate::poisoned::{OutMatrix, POISON};
 use crate::values::{Routing, Values};
 use crate::{Op, Outputs, Stage};
 

@@ -1,14 +1,15 @@
 //! Order, state and concurrency: the same case many times, on two streams, on
 //! two threads, and memory that is let go of while it is in use.
 
-use strata_core::WeightType;
 use strata_core::backend::Backend;
 use strata_core::backend::ops::{Product, Q8Rows, Rows, Weights};
 use strata_core::prefill::{Options, Workspace};
+use strata_core::{Error, WeightType};
 
 use super::LayerCase;
 use super::mmq::{q8_rows, random_bytes};
-use crate::output::{OutMatrix, Output, POISON};
+use crate::output::Output;
+use crate::poisoned::{OutMatrix, POISON};
 use crate::values::{Values, WeightValues};
 use crate::{Op, Outputs, Stage, Stop};
 
@@ -194,6 +195,45 @@ impl Op for DropInFlight {
         }
         let read = |out: &OutMatrix| out.read(backend, "product");
         Ok(outs.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    fn guarded(&self) -> bool {
+        false
+    }
+}
+
+/// More memory than the device has: refused with what was asked for and what
+/// there is, and the device is as good as before.
+pub struct TooMuch;
+
+impl Op for TooMuch {
+    fn unsupported(&self, backend: &dyn Backend) -> Option<String> {
+        match backend.memory() {
+            Ok(memory) if memory.total == u64::MAX => Some("the device knows no limit".into()),
+            _ => None,
+        }
+    }
+
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let has = backend.memory()?.total;
+        let wanted = has + (1 << 40);
+        let given = match backend.alloc::<u8>(wanted as usize) {
+            Err(Error::OutOfMemory { device, asked, free, total })
+                if asked >= wanted && free <= total && total < wanted =>
+            {
+                format!("{device} has no {wanted} bytes")
+            }
+            Err(error) => error.to_string(),
+            Ok(_) => format!("{wanted} bytes of {has}"),
+        };
+        let expected = format!("{} has no {wanted} bytes", backend.id());
+        let small = backend.from_slice(&[1u8, 2, 3])?;
+        let small = backend.download(&small)?;
+        Ok(vec![
+            Output::text("error", &given, &expected),
+            Output::blocks("a small buffer afterwards", small, 1, vec![1, 2, 3]),
+        ])
     }
 
     fn guarded(&self) -> bool {
