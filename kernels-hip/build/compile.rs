@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
 use crate::find::Clang;
@@ -84,17 +84,22 @@ fn one(job: &Job, clang: &Clang, include: &Path) -> Result<bool, String> {
         .args(matrix_units())
         .arg("-I")
         .arg(include)
-        .args(["-MD", "-MF"])
+        // clang's own -MD is for the host's half of a HIP compilation.
+        .args(["-Xclang", "-dependency-file", "-Xclang"])
         .arg(&depfile)
+        .args(["-Xclang", "-MT", "-Xclang", "object"])
         .arg("-o")
         .arg(&job.object)
         .arg(&job.source);
     let line = format!("{command:?}\n{}\n", clang.banner);
+    let known = state(&depfile);
     if job.object.is_file()
-        && fs::read_to_string(&stamp).is_ok_and(|s| s == line.clone() + &state(&depfile))
+        && !known.is_empty()
+        && fs::read_to_string(&stamp).is_ok_and(|s| s == line.clone() + &known)
     {
         return Ok(false);
     }
+    let started = SystemTime::now();
     let out = command.output().map_err(|e| format!("cannot run {}: {e}", clang.path.display()))?;
     if !out.status.success() {
         return Err(format!(
@@ -109,17 +114,24 @@ fn one(job: &Job, clang: &Clang, include: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The files that an object was made from, each with its size and time.
-fn state(depfile: &Path) -> String {
+/// The files that an object was made from.
+fn files(depfile: &Path) -> Vec<String> {
     let text = fs::read_to_string(depfile).unwrap_or_default();
     let files = text.split_once(": ").map_or("", |(_, files)| files);
+    files.split_whitespace().filter(|f| *f != "\\").map(str::to_owned).collect()
+}
+
+fn modified(file: &str) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|m| m.modified()).ok()
+}
+
+/// The same, each with its size and time; empty where nothing is known.
+fn state(depfile: &Path) -> String {
     let mut state = String::new();
-    for file in files.split_whitespace().filter(|f| *f != "\\") {
-        let (size, time) = fs::metadata(file).map_or((0, 0), |m| {
-            let time = m.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-            (m.len(), time.map_or(0, |t| t.as_nanos()))
-        });
-        state.push_str(&format!("{file} {size} {time}\n"));
+    for file in files(depfile) {
+        let size = fs::metadata(&file).map_or(0, |m| m.len());
+        let time = modified(&file).and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        state.push_str(&format!("{file} {size} {}\n", time.map_or(0, |t| t.as_nanos())));
     }
     state
 }

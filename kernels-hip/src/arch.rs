@@ -31,7 +31,8 @@ pub fn wave(arch: &str) -> Option<u32> {
     }
     match digits.len() {
         3 if digits >= "906" && digits != "909" && digits != "90c" => Some(64),
-        4 if digits >= "1030" => Some(32),
+        // gfx1250 and later have other matrix instructions.
+        4 if ("1030".."1250").contains(&digits) => Some(32),
         _ => None,
     }
 }

@@ -190,23 +190,22 @@ impl HipMark {
 
     /// Time from one mark to another of the same stream; waits for the later.
     pub(crate) fn elapsed(from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
-        let own = |mark: &'_ dyn Mark| {
-            mark.as_any().downcast_ref::<Self>().map(|m| (m.event, m.stream.handle))
-        };
-        let (Some(a), Some(b)) = (own(from), own(to)) else {
-            return Err(Error::invalid("mark", "a mark of another backend", "a mark of HIP"));
-        };
-        if a.1 != b.1 {
+        let (from, to) = (Self::own(from)?, Self::own(to)?);
+        if !Arc::ptr_eq(&from.stream, &to.stream) {
             return Err(Error::invalid("marks", "two of different streams", "two of one stream"));
         }
-        let runtime = to.as_any().downcast_ref::<Self>().map(|m| m.stream.runtime());
-        let Some(runtime) = runtime else { return Ok(Duration::ZERO) };
-        runtime.event_synchronize(b.0)?;
-        let ms = runtime.event_elapsed(a.0, b.0)?;
+        let runtime = to.stream.runtime();
+        runtime.event_synchronize(to.event)?;
+        let ms = runtime.event_elapsed(from.event, to.event)?;
         if ms < 0.0 {
             return Err(Error::invalid("marks", "the later one first", "the earlier one first"));
         }
         Ok(Duration::from_secs_f64(f64::from(ms) / 1e3))
+    }
+
+    fn own(mark: &dyn Mark) -> Result<&Self> {
+        let error = || Error::invalid("mark", "a mark of another backend", "a mark of HIP");
+        mark.as_any().downcast_ref().ok_or_else(error)
     }
 }
 

@@ -6,6 +6,8 @@ A request is a line, and so is the answer: `ok ...` or what went wrong.
 """
 import ctypes, os, socket, struct, sys, time, traceback
 
+from metadata import Image
+
 CHECKOUT = os.environ["STRATA_TINYGRAD"]
 sys.path.insert(0, CHECKOUT)
 os.environ.setdefault("DEBUG", "0")
@@ -17,18 +19,27 @@ EXEC = 126
 MOST = 1 << 32  # instructions of one wave
 
 
-# Cache maintenance, which memory without caches has no need of: first word under a mask, and bytes.
+# Cache maintenance, which memory without caches has no need of: the first word's bits under a mask, and bytes.
 CACHES = {"rdna3": [(0xe0ac0000, 0xfffc0000, 8), (0xe0b00000, 0xfffc0000, 8)],  # buffer_gl0_inv, buffer_gl1_inv
           "rdna4": [(0xee0ac000, 0xffffc000, 12), (0xee0b0000, 0xffffc000, 12)],  # global_inv, global_wb
           "cdna": [(0xe0a00000, 0xfffc0000, 8), (0xe0a40000, 0xfffc0000, 8), (0xe0fc0000, 0xfffc0000, 8)]}  # wbl2, inv, wbinvl1_vol
 
-# v_mfma_i32_16x16x16i8 and v_mfma_i32_16x16x32_i8, which loop.c does itself: upper half of the first word, and k.
-MFMA = {"gfx90a": {0xd3d5: 16}, "gfx942": {0xd3d7: 32}, "gfx950": {0xd3d7: 32}}
+# What loop.c does itself, by the bits of the first word under a mask: how, and bytes (0: with a literal or without).
+CACHE, GET_PC, MFMA_16, MFMA_32, DIVIDE = range(1, 6)
+NATIVE = {
+    "rdna3": [(0xbe804700, 0xff80ffff, GET_PC, 4), (0xd6270000, 0xffff8000, DIVIDE, 0)],
+    "rdna4": [(0xbe804700, 0xff80ffff, GET_PC, 4), (0xd6270000, 0xffff8000, DIVIDE, 0)],
+    "cdna": [(0xbe801c00, 0xff80ffff, GET_PC, 4), (0xd1de0000, 0xffff8000, DIVIDE, 0)],
+    "gfx90a": [(0xd3d50000, 0xffff0000, MFMA_16, 8)],
+    "gfx942": [(0xd3d70000, 0xffff0000, MFMA_32, 8)],
+    "gfx950": [(0xd3d70000, 0xffff0000, MFMA_32, 8)],
+}
+for arch, list_ in CACHES.items(): NATIVE[arch] += [(value, mask, CACHE, size) for value, mask, size in list_]
 
 
 class Slot(ctypes.Structure):
     _fields_ = [("run", ctypes.c_void_p), ("count", ctypes.c_uint8), ("barrier", ctypes.c_uint8), ("buffer", ctypes.c_uint8 * 6),
-                ("skip", ctypes.c_uint8), ("mfma", ctypes.c_uint8)]
+                ("skip", ctypes.c_uint8), ("native", ctypes.c_uint8)]
 
 
 def family(arch):
@@ -40,69 +51,22 @@ def family(arch):
     raise ValueError(f"the emulator has no {arch}: rdna3 (gfx11), rdna4 (gfx12) and cdna (gfx90a and newer) only")
 
 
-def msgpack(data, at=0):
-    """One value and where the next begins; what code object metadata uses."""
-    tag = data[at]; at += 1
-    def number(size, code):
-        return struct.unpack_from(">" + code, data, at)[0], at + size
-    def text(n, at): return data[at:at + n].decode(), at + n
-    def sequence(n, at):
-        out = []
-        for _ in range(n):
-            value, at = msgpack(data, at); out.append(value)
-        return out, at
-    def mapping(n, at):
-        flat, at = sequence(2 * n, at)
-        return dict(zip(flat[::2], flat[1::2])), at
-    if tag < 0x80: return tag, at
-    if tag < 0x90: return mapping(tag & 15, at)
-    if tag < 0xa0: return sequence(tag & 15, at)
-    if tag < 0xc0: return text(tag & 31, at)
-    if tag == 0xc0: return None, at
-    if tag in (0xc2, 0xc3): return tag == 0xc3, at
-    if tag in (0xcc, 0xcd, 0xce, 0xcf): return number(*[(1, "B"), (2, "H"), (4, "I"), (8, "Q")][tag - 0xcc])
-    if tag in (0xd0, 0xd1, 0xd2, 0xd3): return number(*[(1, "b"), (2, "h"), (4, "i"), (8, "q")][tag - 0xd0])
-    if tag in (0xd9, 0xda, 0xdb): n, at = number(*[(1, "B"), (2, "H"), (4, "I")][tag - 0xd9]); return text(n, at)
-    if tag in (0xdc, 0xdd): n, at = number(*[(2, "H"), (4, "I")][tag - 0xdc]); return sequence(n, at)
-    if tag in (0xde, 0xdf): n, at = number(*[(2, "H"), (4, "I")][tag - 0xde]); return mapping(n, at)
-    if tag >= 0xe0: return tag - 256, at
-    raise ValueError(f"metadata: tag {tag:#x}")
+# The processor's number in a code object's header.
+PROCESSORS = {"gfx906": 0x2f, "gfx908": 0x30, "gfx90a": 0x3f, "gfx942": 0x4c, "gfx950": 0x4f, "gfx1100": 0x41, "gfx1101": 0x46,
+              "gfx1102": 0x47, "gfx1103": 0x44, "gfx1150": 0x43, "gfx1151": 0x4a, "gfx1200": 0x48, "gfx1201": 0x4e}
 
 
 class Module:
-    def __init__(self, elf, arch, base, room):
-        self.arch, self.name = family(arch), arch
-        built_for = elf[48:52][0]  # the processor's number in e_flags
-        wanted = {"gfx906": 0x2f, "gfx908": 0x30, "gfx90a": 0x3f, "gfx942": 0x4c, "gfx950": 0x4f, "gfx1100": 0x41, "gfx1101": 0x46,
-                  "gfx1102": 0x47, "gfx1103": 0x44, "gfx1150": 0x43, "gfx1151": 0x4a, "gfx1200": 0x48, "gfx1201": 0x4e}
-        if wanted.get(arch) != built_for: raise ValueError(f"a code object for processor {built_for:#x} on {arch}")
-        headers, = struct.unpack_from("<Q", elf, 32)
-        size, count = struct.unpack_from("<HH", elf, 54)
-        loads, notes, dynamic = [], None, None
-        for i in range(count):
-            kind, _, offset, vaddr, _, filesz, memsz, _ = struct.unpack_from("<IIQQQQQQ", elf, headers + i * size)
-            if kind == 1: loads.append((offset, vaddr, filesz, memsz))
-            if kind == 2: dynamic = (offset, filesz)
-            if kind == 4: notes = elf[offset:offset + filesz]
-        self.size = max(v + m for _, v, _, m in loads)
-        self.base = base
-        if self.size > room: raise ValueError(f"needs {self.size} bytes of memory, has {room}")
-        ctypes.memset(base, 0, self.size)
-        for offset, vaddr, filesz, _ in loads: ctypes.memmove(self.base + vaddr, elf[offset:offset + filesz], filesz)
-        tags = dict(struct.iter_unpack("<QQ", elf[dynamic[0]:dynamic[0] + dynamic[1]]))
-        text = self.at(tags[5], tags[10])  # DT_STRTAB, DT_STRSZ
-        self.symbols = {}
-        at = tags[6]  # DT_SYMTAB, which stands before the hash and string tables
-        while at + 24 <= min(v for t, v in tags.items() if t in (4, 5, 0x6ffffef5) and v > tags[6]):
-            name, _, _, _, value, bytes_ = struct.unpack("<IBBHQQ", self.at(at, 24))
-            self.symbols[text[name:text.index(b"\0", name)].decode()] = (value, bytes_)
-            at += 24
-        namesz, descsz = struct.unpack_from("<II", notes)
-        start = 12 + (namesz + 3) // 4 * 4
-        self.kernels = {k[".name"]: k for k in msgpack(notes[start:start + descsz])[0]["amdhsa.kernels"]}
-        self.slots = {}
+    """A code object, loaded at `base`. The emulator reads its code as data."""
 
-    def at(self, vaddr, size): return ctypes.string_at(self.base + vaddr, size)
+    def __init__(self, elf, arch, base, room):
+        self.arch, self.name, self.base, self.slots = family(arch), arch, base, {}
+        image = Image(elf)
+        if PROCESSORS.get(arch) != image.processor: raise ValueError(f"a code object for processor {image.processor:#x} on {arch}")
+        if image.size > room: raise ValueError(f"needs {image.size} bytes of memory, has {room}")
+        ctypes.memset(base, 0, image.size)
+        for vaddr, data, _ in image.loads: ctypes.memmove(base + vaddr, data, len(data))
+        self.symbols, self.kernels = image.symbols, image.kernels
 
 
 class Server:
@@ -113,7 +77,7 @@ class Server:
         self.emu = emu
         self.barriers, self.signals = emu._BARRIER_OPS, emu._BARRIER_SOP1_OPS
         self.loop = ctypes.CDLL(loop)
-        self.loop.run_wave.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+        self.loop.run_wave.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]
         self.modules, self.next, self.waves = {}, 1, []
         self.compiled = 0
 
@@ -138,10 +102,12 @@ class Server:
 
     def compile(self, module, slot, pc):
         word, = struct.unpack("<I", ctypes.string_at(pc, 4))
-        for value, mask, size in CACHES[module.arch]:
-            if word & mask == value: slot.skip = size; return
-        if word >> 16 in MFMA.get(module.name, {}):
-            slot.skip, slot.mfma = 8, MFMA[module.name][word >> 16]; return
+        for value, mask, native, size in NATIVE[module.arch] + NATIVE.get(module.name, []):
+            if word & mask != value: continue
+            second, = struct.unpack("<I", ctypes.string_at(pc + 4, 4))
+            literal = any(second >> shift & 511 == 255 for shift in (0, 9, 18))
+            slot.native, slot.skip = native, size or (12 if literal else 8)
+            return
         (_, runtime), inst = self.emu._decode_at(pc, module.arch)
         program = self.emu._get_runner(bytes((ctypes.c_char * 16).from_address(pc).raw[:inst.size() + 4]), module.arch)[0]
         buffers = list(program.arg.globals)
@@ -218,7 +184,7 @@ class Server:
                 waiting = []
                 for i in running:
                     while True:
-                        stop = self.loop.run_wave(slots, entry, size, state[i][0], buffers[i], ctypes.byref(executed), MOST)
+                        stop = self.loop.run_wave(slots, entry, size, state[i][0], buffers[i], ctypes.byref(executed), MOST, width)
                         pc = state[i][0][PC_LO] | state[i][0][PC_LO + 1] << 32
                         if stop == UNKNOWN: self.compile(module, slots[(pc - entry) // 4], pc); continue
                         if stop == OUTSIDE: raise RuntimeError(f"{name}: jumps out of its code, to {pc - entry:#x} of {size:#x}")

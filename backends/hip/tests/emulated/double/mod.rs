@@ -12,7 +12,7 @@ use hip_sys::hipDeviceProp_tR0600 as Prop;
 pub const UNSUPPORTED: [&str; 2] = ["gfx803", "gfx1036"];
 
 /// Bytes of memory of each device.
-pub const MEMORY: u64 = 3 << 30;
+pub const MEMORY: u64 = 1 << 30;
 
 /// The checkout of the emulator, or why there is none.
 pub fn checkout() -> Result<PathBuf, String> {
@@ -42,7 +42,7 @@ pub fn emulated() -> Vec<&'static str> {
 /// # Errors
 /// What is missing, in words.
 pub fn install(folder: &Path, checkout: Option<&Path>) -> Result<(), String> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/double");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulated/double");
     let lib = folder.join("lib");
     fs::create_dir_all(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
     let properties = [

@@ -1,0 +1,170 @@
+//! The host code alone: devices, memory, streams, marks, errors. Nothing is
+//! launched, so no emulator is needed.
+
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use strata_core::backend::{Backend, BackendKind};
+use strata_core::{Error, Result};
+use strata_hip::{HipBackend, best, devices};
+
+use crate::double::{MEMORY, UNSUPPORTED, emulated};
+
+type Outcome = Result<(), Failed>;
+
+pub fn trials(no_device: bool) -> Vec<Trial> {
+    let on_a_device = [
+        ("host/best-is-the-first-that-runs", best_is_the_first_that_runs as fn() -> Outcome),
+        ("host/memory-that-is-not-there", memory_that_is_not_there),
+        ("host/memory-comes-back", memory_comes_back),
+        ("host/copies-and-fills", copies_and_fills),
+        ("host/marks", marks),
+        ("host/streams-and-threads", streams_and_threads),
+    ];
+    let anywhere = [
+        ("host/devices-are-listed", devices_are_listed as fn() -> Outcome),
+        ("host/devices-without-kernels-are-named", devices_without_kernels_are_named),
+    ];
+    let on = on_a_device.map(|(name, test)| Trial::test(name, test).with_ignored_flag(no_device));
+    anywhere.map(|(name, test)| Trial::test(name, test)).into_iter().chain(on).collect()
+}
+
+/// The first device of the double that has kernels.
+fn first() -> u32 {
+    UNSUPPORTED.len() as u32
+}
+
+fn check(holds: bool, what: impl std::fmt::Debug) -> Outcome {
+    if holds { Ok(()) } else { Err(format!("{what:?}").into()) }
+}
+
+fn devices_are_listed() -> Outcome {
+    let list = devices()?;
+    let archs: Vec<&str> = list.iter().map(|d| d.arch.as_str()).collect();
+    let expected: Vec<&str> = UNSUPPORTED.into_iter().chain(emulated()).collect();
+    check(archs == expected, &archs)?;
+    for (i, info) in list.iter().enumerate() {
+        check(info.id.kind == BackendKind::Hip && info.id.index == i as u32, info)?;
+        check(info.driver == "HIP 7.0.0" && info.units == 2, info)?;
+        let wave = strata_kernels_hip::wave(&info.arch);
+        check(wave.is_none_or(|wave| wave == info.wave), info)?;
+    }
+    Ok(())
+}
+
+fn devices_without_kernels_are_named() -> Outcome {
+    for (index, (arch, advice)) in UNSUPPORTED
+        .into_iter()
+        .zip(["the kernels do not compile for it", "build with STRATA_HIP_ARCHS=gfx1036"])
+        .enumerate()
+    {
+        match HipBackend::open(index as u32).err() {
+            Some(Error::Unavailable { kind: BackendKind::Hip, reason }) => {
+                let built = strata_kernels_hip::archs().join(", ");
+                for part in [&format!("hip:{index}"), arch, advice, &built] {
+                    check(reason.contains(part), (&reason, part))?;
+                }
+            }
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+    let error = HipBackend::open(99).err().map(|e| e.to_string()).unwrap_or_default();
+    check(error.starts_with("hip device: given 99, expected 0 to "), error)
+}
+
+fn best_is_the_first_that_runs() -> Outcome {
+    check(best()? == first(), best()?)
+}
+
+fn memory_that_is_not_there() -> Outcome {
+    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let before = backend.memory()?;
+    check(before.total == MEMORY && before.free <= MEMORY, before)?;
+    for _ in 0..3 {
+        match backend.alloc::<u8>(MEMORY as usize + 1) {
+            Err(Error::OutOfMemory { device, asked, free, total }) => {
+                let figures = (asked, free, total);
+                check(figures == (MEMORY + 1, before.free, MEMORY), figures)?;
+                check(device == format!("hip:{}", first()), device)?;
+            }
+            other => return Err(format!("{other:?}").into()),
+        }
+    }
+    // Nothing leaked, and the next allocation works.
+    check(backend.memory()? == before, backend.memory()?)?;
+    backend.from_slice(&[1u8, 2, 3])?;
+    Ok(())
+}
+
+fn memory_comes_back() -> Outcome {
+    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let part = |percent: u64| (MEMORY / 100 * percent) as usize;
+    for _ in 0..3 {
+        let large = backend.alloc::<u8>(part(60))?;
+        check(backend.alloc::<u8>(part(60)).is_err(), "both are said to fit")?;
+        drop(large);
+        // The block of 60% lies idle, counts as free, and must make room for one of 80%.
+        check(backend.memory()?.free >= MEMORY / 100 * 99, backend.memory()?)?;
+        backend.alloc::<u8>(part(80))?;
+    }
+    Ok(())
+}
+
+fn copies_and_fills() -> Outcome {
+    let backend: &dyn Backend = &HipBackend::open(first())?;
+    // Shorter and longer than the staging memory, and parts of buffers.
+    for len in [1usize, 255, 65_537, 3 << 20, (17 << 20) + 5] {
+        let values: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+        let mut buffer = backend.from_slice(&values)?;
+        check(backend.download(&buffer)? == values, len)?;
+        let imported = backend.import(values.clone().into())?;
+        check(backend.download(&imported)? == values, len)?;
+        let half = len / 2;
+        backend.fill(buffer.slice_mut(half..)?, 0xa5)?;
+        let after = backend.download(&buffer)?;
+        check(after[..half] == values[..half] && after[half..].iter().all(|&b| b == 0xa5), len)?;
+    }
+    let empty = backend.from_slice::<u8>(&[])?;
+    check(backend.download(&empty)?.is_empty(), "an empty buffer")?;
+    backend.synchronize()?;
+    Ok(())
+}
+
+fn marks() -> Outcome {
+    let backend = HipBackend::open(first())?;
+    let from = backend.mark()?;
+    std::thread::sleep(Duration::from_millis(5));
+    let to = backend.mark()?;
+    let elapsed = backend.elapsed(&*from, &*to)?;
+    check((Duration::from_millis(4)..Duration::from_secs(60)).contains(&elapsed), elapsed)?;
+    check(backend.elapsed(&*to, &*from).is_err(), "the later mark first")?;
+    let other = backend.fork()?;
+    check(backend.elapsed(&*from, &*other.mark()?).is_err(), "marks of two streams")
+}
+
+fn streams_and_threads() -> Outcome {
+    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let shared = backend.from_slice(&[9u32; 1000])?;
+    backend.synchronize()?;
+    let forks = (0..4).map(|_| backend.fork()).collect::<Result<Vec<_>>>()?;
+    let sums = std::thread::scope(|scope| {
+        let threads: Vec<_> = forks
+            .into_iter()
+            .zip(0u32..)
+            .map(|(fork, i)| {
+                let shared = &shared;
+                scope.spawn(move || -> Result<u32> {
+                    for round in 0..50 {
+                        let mine = fork.from_slice(&vec![i * 100 + round; 3000])?;
+                        if fork.download(&mine)?.iter().any(|&v| v != i * 100 + round) {
+                            return Ok(0);
+                        }
+                    }
+                    Ok(fork.download(shared)?.iter().sum())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("no panic")).collect::<Result<Vec<_>>>()
+    })?;
+    check(sums == [9000; 4], sums)
+}

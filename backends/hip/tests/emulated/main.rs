@@ -1,0 +1,120 @@
+//! The backend's own host code on a test double of the HIP runtime, and its
+//! kernels on an instruction-set emulator: every byte of every output is
+//! compared with the plain reference's.
+//!
+//! `STRATA_TINYGRAD` is the emulator; without it the tests that launch kernels
+//! are reported as ignored. They run for each architecture that the kernels
+//! were compiled for and the emulator knows:
+//!
+//! ```text
+//! STRATA_TINYGRAD=/path/to/tinygrad STRATA_HIP_ARCHS=gfx1100,gfx1201,gfx942 \
+//!     cargo test -p strata-hip --test emulated
+//! ```
+//!
+//! `STRATA_EMULATED=all` adds the cases of the suite that are much work.
+
+mod double;
+mod host;
+mod layer;
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use strata_conformance::{Case, ReferenceBackend, Size, cases, run_cases};
+use strata_hip::HipBackend;
+
+/// Parts of the names of cases that take an emulator minutes: they are about
+/// sizes and repetition, not about instructions.
+const LONG: [&str; 8] =
+    ["runs=1000", "threads=4", "T=65537", "T=8193", "T=2099", "T=1050", "T=2048", "m=120818"];
+
+/// What the summaries add up to.
+static TOTAL: Mutex<(usize, u64, f64)> = Mutex::new((0, 0, 0.0));
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // One emulator serves one launch at a time.
+    arguments.test_threads = Some(1);
+    let checkout = double::checkout();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    if let Err(reason) = double::install(folder.path(), checkout.as_deref().ok()) {
+        eprintln!("the test double of the HIP runtime cannot be built: {reason}");
+        std::process::exit(1);
+    }
+    let none = double::emulated().is_empty();
+    let why = match checkout {
+        Err(reason) => Some(reason),
+        Ok(_) if none => Some("no kernels for an architecture that the emulator has".to_owned()),
+        Ok(_) => None,
+    };
+    if let Some(reason) = &why {
+        println!("skipped: {reason}");
+    }
+    let mut trials = host::trials(none);
+    for (arch, index) in double::emulated().into_iter().zip(double::UNSUPPORTED.len() as u32..) {
+        trials.push(layer::trial(arch, index).with_ignored_flag(why.is_some()));
+        trials.extend(suite(arch, index).into_iter().map(|t| t.with_ignored_flag(why.is_some())));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let (cases, bytes, seconds) = *TOTAL.lock().expect("no test panicked here");
+    if cases > 0 {
+        println!(
+            "{cases} cases of the suite, {bytes} bytes compared, {seconds:.0} s on the emulator"
+        );
+    }
+    // The emulator ends when its socket closes; the double's folder goes first.
+    drop(folder);
+    conclusion.exit();
+}
+
+/// The quick cases of the conformance suite, a test for each operation or type.
+fn suite(arch: &'static str, index: u32) -> Vec<Trial> {
+    let mut groups: Vec<String> = Vec::new();
+    for case in selected() {
+        let group = group(&case.name);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+        .into_iter()
+        .map(|group| Trial::test(format!("{arch}/{group}"), move || conform(index, &group)))
+        .collect()
+}
+
+fn selected() -> impl Iterator<Item = Case> {
+    let all = std::env::var("STRATA_EMULATED").is_ok_and(|v| v == "all");
+    cases::all().into_iter().filter(move |case| {
+        case.size == Size::Quick && (all || !LONG.iter().any(|part| case.name.contains(part)))
+    })
+}
+
+/// The cases that are one test: an operation, or a product's type.
+fn group(name: &str) -> String {
+    let mut parts = name.split('/');
+    let first = parts.next().unwrap_or_default();
+    match (first, parts.next()) {
+        ("mmq", Some(ty)) => format!("mmq/{ty}"),
+        _ => first.to_owned(),
+    }
+}
+
+fn conform(index: u32, wanted: &str) -> Result<(), Failed> {
+    let started = Instant::now();
+    let backend = HipBackend::open(index)?;
+    let cases: Vec<Case> = selected().filter(|case| group(&case.name) == wanted).collect();
+    let summary = run_cases(&backend, &ReferenceBackend::new(), &cases, &mut ());
+    if let Ok(mut total) = TOTAL.lock() {
+        total.0 += summary.passed;
+        total.1 += summary.bytes;
+        total.2 += started.elapsed().as_secs_f64();
+    }
+    match summary.is_clean() {
+        true => {
+            print!("[{} cases, {:.1} s] ", summary.passed, started.elapsed().as_secs_f64());
+            Ok(())
+        }
+        false => Err(summary.to_string().into()),
+    }
+}
