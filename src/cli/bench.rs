@@ -6,11 +6,11 @@ mod steps;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use strata::WeightType;
 use strata::backend::ops::MapRoutes;
 use strata::backend::{Backend, BackendKind, DeviceRoutes, RoutingMap};
 use strata::format::random::SplitMix64;
 use strata::routing::Routes;
-use strata::{Result, WeightType};
 
 use super::args::{self, DeviceArgs};
 use super::measure::Bandwidth;
@@ -90,6 +90,13 @@ const TYPES: [WeightType; 8] = [
     WeightType::MXFP4,
 ];
 
+/// What the columns of growth mean.
+const LEGEND: &str = "
+floor: the bytes at the speed of the memory; x floor: times that
+x tokens: growth of the time over growth of the tokens, 1.00 is linear
+x experts: growth of the time from the fewer experts above
+";
+
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
     let types = types(args)?;
@@ -102,6 +109,9 @@ pub fn run(args: &Args) -> Outcome {
     let k = args.k.unwrap_or(if gpu { 10 } else { 4 });
     if let Some(few) = experts.iter().find(|&&experts| experts < k) {
         return Err(Failure::Usage(format!("--k: given {k}, expected at most {few}, the experts")));
+    }
+    if let Some(many) = experts.iter().find(|&&experts| experts > i32::MAX as usize) {
+        return Err(Failure::Usage(format!("--experts: given {many}, expected below 2^31")));
     }
     for ty in types.iter().filter(|_| matches!(args.what, What::Mmq | What::Layer)) {
         ty.row_bytes(args.cols).map_err(Failure::usage)?;
@@ -143,12 +153,13 @@ pub fn run(args: &Args) -> Outcome {
             "results": table.json,
         })),
         false => print(&format!(
-            "{}\nmemory: {} GB/s ({}); medians of {} runs, {k} experts per token\n\n{}",
+            "{}\nmemory: {} GB/s ({}, past any cache); medians of {} runs, {k} experts per token\n\n{}{}",
             args::device_text(backend.device()),
             significant(bench.bandwidth.bytes_per_second / 1e9),
             bench.bandwidth.how,
             args.runs,
-            report::table(&table.head, &table.rows)
+            report::table(&table.head, &table.rows),
+            LEGEND
         )),
     }
 }
@@ -201,13 +212,32 @@ impl Growth {
     }
 }
 
+/// Times of one number of experts, token count by token count, to compare the next with.
+#[derive(Default)]
+struct Fewer(Vec<Duration>);
+
+impl Fewer {
+    /// How the time of token count `i` grew from the last number of experts.
+    fn next(&mut self, i: usize, time: Duration) -> Option<f64> {
+        match self.0.get_mut(i) {
+            Some(last) => Some(ratio(time, std::mem::replace(last, time))),
+            None => {
+                self.0.push(time);
+                None
+            }
+        }
+    }
+}
+
 fn shown(growth: Option<f64>) -> String {
     growth.map_or(String::new(), significant)
 }
 
 impl Bench<'_> {
     /// Random distinct experts for each token.
-    fn routes(&self, tokens: usize, experts: usize) -> Result<Routes> {
+    fn routes(&self, tokens: usize, experts: usize) -> Outcome<Routes> {
+        // Ids and weights here and on the device, and the map's slots and sources.
+        args::host_room(tokens.checked_mul(self.k).and_then(|rows| rows.checked_mul(6 * 4)))?;
         let mut random = SplitMix64::new(self.args.seed ^ tokens as u64);
         let mut ids: Vec<i32> = Vec::with_capacity(tokens * self.k);
         for token in 0..tokens {
@@ -219,10 +249,10 @@ impl Bench<'_> {
             }
         }
         let weights = vec![1.0 / self.k as f32; ids.len()];
-        Routes::new(ids, weights, self.k, experts)
+        Ok(Routes::new(ids, weights, self.k, experts)?)
     }
 
-    fn mapped(&self, tokens: usize, experts: usize) -> Result<(DeviceRoutes, RoutingMap)> {
+    fn mapped(&self, tokens: usize, experts: usize) -> Outcome<(DeviceRoutes, RoutingMap)> {
         let routes = DeviceRoutes::upload(self.backend, &self.routes(tokens, experts)?)?;
         let mut map = RoutingMap::with_capacity(self.backend, tokens, self.k, experts)?;
         MapRoutes::new(routes.view(), &mut map)?.launch(self.backend)?;

@@ -147,8 +147,9 @@ pub fn run(args: &Args) -> Outcome {
         }
         None => {
             let tokens = args.tokens.unwrap_or(source.tokens);
-            // The tokens, and the result on the host.
-            args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(8)))?;
+            // On a CPU the tokens, the result, and its copy that is printed; elsewhere the first or
+            // the last on the host, and room to make them.
+            args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(3 * 4)))?;
             let x = match &source.synthetic {
                 Some(synthetic) => synthetic.input(tokens),
                 None => normals(args.seed, tokens * width),

@@ -12,7 +12,7 @@ use strata::format::random_blocks;
 use strata::prefill::{QuantMode, normals};
 use strata::{Layout, WeightType, q8_1};
 
-use super::{Bench, Growth, Table, ratio, shown};
+use super::{Bench, Fewer, Growth, Table, ratio, shown};
 use crate::cli::measure::{self, POISON};
 use crate::cli::report::{self, bytes, ms, ops_rate, significant};
 use crate::cli::{Outcome, args};
@@ -98,12 +98,14 @@ impl Bench<'_> {
     }
 
     pub(super) fn map(&self) -> Outcome<Table> {
-        let head = vec!["experts", "tokens", "ms", "bytes", "floor", "x floor", "x tokens"];
+        let head =
+            vec!["experts", "tokens", "ms", "bytes", "floor", "x floor", "x tokens", "x experts"];
         let mut table = Table::new(head);
         let backend = self.backend;
+        let mut fewer = Fewer::default();
         for &experts in &self.experts {
             let mut growth = Growth(None);
-            for &tokens in &self.tokens {
+            for (i, &tokens) in self.tokens.iter().enumerate() {
                 self.bar.set_message(format!("{experts} experts, {tokens} tokens"));
                 let routes = DeviceRoutes::upload(backend, &self.routes(tokens, experts)?)?;
                 // A map cannot be poisoned from outside: each run gets one that maps nothing.
@@ -115,7 +117,7 @@ impl Bench<'_> {
                 // Ids in, slots and sources out, and the bounds.
                 let moved = 4 * (3 * tokens * self.k + experts + 1) as u64;
                 let floor = self.bandwidth.floor(moved);
-                let grown = growth.next(tokens, time);
+                let (grown, wider) = (growth.next(tokens, time), fewer.next(i, time));
                 table.rows.push(vec![
                     experts.to_string(),
                     tokens.to_string(),
@@ -124,6 +126,7 @@ impl Bench<'_> {
                     ms(floor),
                     significant(ratio(time, floor)),
                     shown(grown),
+                    shown(wider),
                 ]);
                 table.json.push(json!({
                     "experts": experts, "tokens": tokens,
@@ -131,6 +134,7 @@ impl Bench<'_> {
                     "bytes": moved,
                     "floor_seconds": floor.as_secs_f64(),
                     "growth": grown,
+                    "growth_with_experts": wider,
                 }));
             }
         }
@@ -139,16 +143,26 @@ impl Bench<'_> {
 
     pub(super) fn mmq(&self) -> Outcome<Table> {
         let mut table = Table::new(vec![
-            "type", "experts", "tokens", "ms", "rate", "bytes", "floor", "x floor", "x tokens",
+            "type",
+            "experts",
+            "tokens",
+            "ms",
+            "rate",
+            "bytes",
+            "floor",
+            "x floor",
+            "x tokens",
+            "x experts",
         ]);
         for &ty in &self.types {
+            let mut fewer = Fewer::default();
             for &experts in &self.experts {
                 let mut growth = Growth(None);
-                for &tokens in &self.tokens {
+                for (i, &tokens) in self.tokens.iter().enumerate() {
                     self.bar.set_message(format!("{ty}, {experts} experts, {tokens} tokens"));
                     let (time, moved, ops) = self.product(ty, experts, tokens)?;
                     let floor = self.bandwidth.floor(moved);
-                    let grown = growth.next(tokens, time);
+                    let (grown, wider) = (growth.next(tokens, time), fewer.next(i, time));
                     table.rows.push(vec![
                         ty.to_string(),
                         experts.to_string(),
@@ -159,6 +173,7 @@ impl Bench<'_> {
                         ms(floor),
                         significant(ratio(time, floor)),
                         shown(grown),
+                        shown(wider),
                     ]);
                     table.json.push(json!({
                         "type": ty.name(), "experts": experts, "tokens": tokens,
@@ -169,6 +184,7 @@ impl Bench<'_> {
                         "bytes": moved,
                         "floor_seconds": floor.as_secs_f64(),
                         "growth": grown,
+                        "growth_with_experts": wider,
                     }));
                 }
             }
