@@ -30,6 +30,8 @@
 //                             those of the low nibbles, those of the high ones
 //   stage_weights             whether raw weights go through shared memory, which
 //                             pays where copy16_async does not wait
+//   unrolled_steps            steps of 32 k that products unroll at most: the
+//                             registers that reading ahead of them takes
 //   copy16_async, copy_commit, copy_wait_all   16 aligned bytes to shared memory
 //   Mma                       matrix fragments, see mma.cuh
 #pragma once
@@ -126,6 +128,8 @@ DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
     low = __byte_perm(first, second, 0x6420);
     high = __byte_perm(first, second, 0x7531);
 }
+
+constexpr int unrolled_steps = 4;
 
 // The host side of a compilation only takes sizes from here.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
