@@ -47,7 +47,8 @@ template <int waves_m_, int waves_n_, int fragments_m_, int fragments_n_, int bl
     static constexpr int blocks = blocks_; // that should fit a multiprocessor
     static constexpr int raw_buffers = raw_buffers_;
     // Sub-blocks whose instructions are mixed: fewer where there are few registers.
-    static constexpr int unroll = blocks * threads >= 512 ? 2 : 4;
+    static constexpr int wanted = blocks * threads >= 512 ? 2 : 4;
+    static constexpr int unroll = wanted < unrolled_steps ? wanted : unrolled_steps;
 };
 
 
@@ -58,6 +59,7 @@ template <typename T, typename Tile> struct Shared {
     // Whole 16-byte pieces around bytes of any alignment.
     static constexpr int pieces = (panel_bytes + 15 + 15) / 16;
     static constexpr int raw_stride = (pieces | 1) * 16;
+    static constexpr int raw_buffers = Tile::raw_buffers < T::raw_buffers ? Tile::raw_buffers : T::raw_buffers;
     // Minimums are added where a group ends, which may be a chunk later.
     static constexpr int ring = T::minimums && T::group > chunk_values ? 3 : 2;
     static constexpr int sums = T::minimums ? chunk_values / T::minimums : 0;
@@ -71,7 +73,7 @@ template <typename T, typename Tile> struct Shared {
     static constexpr int row_scales = acts + 2 * Tile::tokens * fragment_stride;
     static constexpr int col_scales = row_scales + ring * Scales<T>::count * scale_stride * 4;
     static constexpr int raw = col_scales + ring * column_scales * Tile::tokens * 4;
-    static constexpr int bytes = raw + (stage_weights ? Tile::raw_buffers * Tile::rows * raw_stride : 0);
+    static constexpr int bytes = raw + (stage_weights ? raw_buffers * Tile::rows * raw_stride : 0);
 };
 
 // One tile's place in the problem.
@@ -90,8 +92,9 @@ template <typename T, typename Tile> struct Mmq {
     static constexpr i32 shift_bits = 0x4b400000;
 
     // Threads that share a weight row, and its four units of a chunk.
-    static constexpr int row_threads = Tile::threads / Tile::rows < 4 ? Tile::threads / Tile::rows : 4;
-    static_assert(row_threads == 1 || row_threads == 2 || row_threads == 4, "units are shared out evenly");
+    static constexpr int most_threads = Tile::threads / Tile::rows;
+    static constexpr int row_threads = most_threads >= 4 ? 4 : most_threads >= 2 ? 2 : 1;
+    static_assert(most_threads >= 1, "every row has a thread");
     // 16-byte pieces of activations that a thread copies.
     static constexpr int act_pieces = (Tile::tokens * 8 + Tile::threads - 1) / Tile::threads;
     static_assert(Tile::threads % 8 == 0, "a thread's pieces stand at one place of their rows");
@@ -133,7 +136,7 @@ template <typename T, typename Tile> struct Mmq {
 
     // A row in a panel of raw weights, where rows begin at 16 bytes.
     DEVICE u8 *raw_row(u32 panel, u32 row) const {
-        return shared + At::raw + (panel % Tile::raw_buffers * Tile::rows + row) * At::raw_stride;
+        return shared + At::raw + (panel % At::raw_buffers * Tile::rows + row) * At::raw_stride;
     }
 
     // Starts the copy of one panel of raw weights. A wave copies the rows that it
@@ -465,7 +468,7 @@ template <typename T, typename Tile> struct Mmq {
         find_rows();
         Header header;
         stage(0);
-        if (Tile::raw_buffers == 2 && begins_panel(1) && chunks > 1) stage(1);
+        if (At::raw_buffers == 2 && begins_panel(1) && chunks > 1) stage(1);
         copy_acts(0);
         load_header(header, 0);
         copy_commit();
@@ -481,14 +484,14 @@ template <typename T, typename Tile> struct Mmq {
         for (u32 chunk = 0; chunk < chunks; chunk++) {
             const bool more = chunk + 1 < chunks;
             const int next = slot + 1 == At::ring ? 0 : slot + 1;
-            constexpr u32 ahead = Tile::raw_buffers;
+            constexpr u32 ahead = At::raw_buffers;
             if (chunk + ahead < chunks && begins_panel(chunk + ahead)) stage(panel_of(chunk + ahead));
             if (more) {
                 copy_acts(chunk + 1);
                 load_header(header, chunk + 1);
             }
             copy_commit();
-            if (Tile::raw_buffers == 2) {
+            if (At::raw_buffers == 2) {
                 const bool early = thread_index() / wave_size / 4 % 2;
                 if (early && more) decode(chunk + 1, next);
                 multiply(acc, t, chunk, slot);

@@ -141,6 +141,17 @@ DEVICE void load_row(float (&x)[lane_values], const float *row, i64 col, i64 col
     for (int i = 0; i < lane_values; i++) x[i] = col + i < cols ? row[col + i] : 0.0f;
 }
 
+// 16 bytes to the output, by bytes where it is not aligned.
+DEVICE void store16(u8 *to, const u32x4 &from, bool aligned) {
+    if (aligned) {
+        *reinterpret_cast<u32x4 *>(to) = from;
+        return;
+    }
+    const u32 words[4] = {from.x, from.y, from.z, from.w};
+    UNROLL
+    for (int i = 0; i < 16; i++) to[i] = u8(words[i / 4] >> (i % 4 * 8));
+}
+
 // This lane's part of a block: 16 bytes of codes and, from even lanes, a word of
 // the header; by bytes where blocks are not aligned.
 DEVICE void store_block(u8 *block, const Codes &codes, const HeaderWord &header, bool aligned) {
@@ -151,8 +162,7 @@ DEVICE void store_block(u8 *block, const Codes &codes, const HeaderWord &header,
         if (lane % 2 == 0) reinterpret_cast<u32 *>(block)[header.index] = header.word;
         return;
     }
-    UNROLL
-    for (int i = 0; i < 16; i++) piece[i] = u8(codes.words[i / 4] >> (i % 4 * 8));
+    store16(piece, {codes.words[0], codes.words[1], codes.words[2], codes.words[3]}, false);
     if (lane % 2 == 0) {
         UNROLL
         for (int i = 0; i < 4; i++) block[4 * header.index + i] = u8(header.word >> (8 * i));

@@ -12,14 +12,17 @@ typedef Tile<4, 2, 1, 1, 1> tile32;
 typedef Tile<4, 1, 1, 1, 1> tile16;
 typedef Tile<1, 1, 1, 1, 1> tile_small;
 
+#define MMQ_TILES(F, T) F(T, tile128) F(T, tile64) F(T, tile32) F(T, tile16) F(T, tile_small)
+
 #else
 
-typedef Tile<4, 4, 2, 4, 1, 2> tile128; // 128 rows x 128 tokens
+typedef Tile<4, 2, 2, 8, 1, 2> tile128; // 128 rows x 128 tokens
+typedef Tile<4, 3, 2, 4, 1> tile96;
 typedef Tile<4, 2, 2, 4, 2> tile64;
 typedef Tile<4, 2, 2, 2, 2> tile32;
-typedef Tile<8, 1, 1, 2, 2> tile16;
+typedef Tile<4, 1, 1, 2, 4> tile16;     // 64 rows x 16 tokens
 typedef Tile<1, 1, 1, 2, 4> tile_small; // 16 rows x 16 tokens
 
-#endif
+#define MMQ_TILES(F, T) F(T, tile128) F(T, tile96) F(T, tile64) F(T, tile32) F(T, tile16) F(T, tile_small)
 
-#define MMQ_TILES(F, T) F(T, tile128) F(T, tile64) F(T, tile32) F(T, tile16) F(T, tile_small)
+#endif

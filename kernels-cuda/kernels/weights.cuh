@@ -102,5 +102,8 @@ template <typename T> struct ScaleSink {
 // The defaults that most types share.
 struct WeightDefaults {
     static constexpr int sub = 32, minimums = 0;
+    // Buffers of raw weights that pay where a tile has room for two: decoders
+    // with much to keep are better off after the multiplication.
+    static constexpr int raw_buffers = 2;
     static constexpr bool scaled = false, negated = false, minimum_is_one = false;
 };

@@ -52,6 +52,26 @@ pub struct Quantize {
     pub aligned: u32,
 }
 
+/// `quantize`: `strata_copy_blocks`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CopyBlocks {
+    /// q8_1 blocks of tokens, 16-aligned.
+    pub from: Address,
+    /// Token of each output row.
+    pub src: Address,
+    /// q8_1 blocks.
+    pub out: Address,
+    /// Tokens.
+    pub tokens: i64,
+    /// Rows of the output.
+    pub out_rows: i64,
+    /// Blocks along k.
+    pub k_blocks: u32,
+    /// 1 where `out` is 16-aligned.
+    pub aligned: u32,
+}
+
 /// `swiglu`: `strata_swiglu`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,8 @@
 
 /// `quantize`: threads of a block, 128-value blocks they make at a time.
 pub const QUANTIZE: &str = "strata_quantize_shape";
+/// `quantize`: of the copy: threads of a block, 16-byte pieces they copy at a time.
+pub const COPY_BLOCKS: &str = "strata_copy_blocks_shape";
 /// `swiglu`: threads of a block, 128-value blocks they make at a time.
 pub const SWIGLU: &str = "strata_swiglu_shape";
 /// `router`: threads, tokens and experts of a tile of scores.
@@ -20,7 +22,8 @@ pub const MAP: &str = "strata_map_shape";
 pub const MMQ: &str = "strata_mmq_shapes";
 
 /// The tiles that every product has, widest first: entry points `strata_mmq_{tile}`.
-pub const MMQ_TILES: [&str; 5] = ["tile128", "tile64", "tile32", "tile16", "tile_small"];
+pub const MMQ_TILES: [&str; 6] =
+    ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
 /// One tile of a product.
 #[repr(C)]

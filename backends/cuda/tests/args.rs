@@ -60,6 +60,10 @@ fn arguments_are_laid_out_as_in_the_sources() {
             layout!(args::Quantize: x src tokens slot out report items out_rows cols stride k k_blocks vector aligned),
         ),
         (
+            ("quantize.cu", "CopyBlocksArgs"),
+            layout!(args::CopyBlocks: from src out tokens out_rows k_blocks aligned),
+        ),
+        (
             ("swiglu.cu", "SwiGluArgs"),
             layout!(args::SwiGlu: gate_up out rows ffn stride out_stride interleaved),
         ),

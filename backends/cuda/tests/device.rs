@@ -67,7 +67,7 @@ fn quick_suite(index: u32) -> Result<(), Failed> {
 }
 
 fn products_in_every_tile(index: u32) -> Result<(), Failed> {
-    for tile in [128, 64, 32, 16] {
+    for tile in [128, 96, 64, 32, 16] {
         println!("tile of {tile} tokens");
         let options = CudaOptions { tile: Some(tile), ..CudaOptions::default() };
         suite(&*gpu(index, options)?, &Selection::quick().matching("mmq"))?;

@@ -5,7 +5,7 @@
 #include "grids.cuh"
 
 struct IqDefaults : WeightDefaults {
-    static constexpr int block = 256, group = 256;
+    static constexpr int block = 256, group = 256, raw_buffers = 1;
     static constexpr bool scaled = true;
     static constexpr Layout layout = D4;
 };

@@ -10,7 +10,7 @@ struct KDefaults : WeightDefaults {
 // Sub-scales and codes are small enough to multiply in bytes. A unit is eight
 // code bytes of the half, each of which has a value in every 32.
 struct Q2_K : KDefaults {
-    static constexpr int bytes = 84, minimums = 16;
+    static constexpr int bytes = 84, minimums = 16, raw_buffers = 1;
     static constexpr Layout layout = D2S6;
     static DEVICE void decode(const u8 *at, int part, int unit, u32 *words) {
         u32 w[2];
@@ -32,7 +32,7 @@ struct Q2_K : KDefaults {
 
 // The product of scale and code reaches +128, but its negative fits a byte.
 struct Q3_K : KDefaults {
-    static constexpr int bytes = 110;
+    static constexpr int bytes = 110, raw_buffers = 1;
     static constexpr bool negated = true;
     static constexpr Layout layout = D4;
     static DEVICE void decode(const u8 *at, int part, int unit, u32 *words) {

@@ -3,10 +3,11 @@ use super::*;
 /// Shapes as an image of this project exports them, widest first.
 fn shapes() -> Vec<MmqShape> {
     let words = [
-        [128, 128, 512, 90_000],
+        [128, 128, 256, 90_000],
+        [128, 96, 384, 75_000],
         [128, 64, 256, 60_000],
         [128, 32, 256, 45_000],
-        [128, 16, 256, 40_000],
+        [64, 16, 128, 40_000],
         [16, 16, 32, 12_000],
     ];
     parse(words.as_flattened()).unwrap()
@@ -30,6 +31,7 @@ fn names_are_those_of_the_images() {
 #[test]
 fn wide_tiles_are_for_many_rows() {
     assert_eq!(first(32_768 * 10, 512), 128);
+    assert_eq!(first(8_192 * 10, 512), 96);
     assert_eq!(first(2_048 * 10, 512), 64);
     assert_eq!(first(600 * 10, 512), 16);
     assert_eq!(first(1, 1), 16);
@@ -40,9 +42,10 @@ fn wide_tiles_are_for_many_rows() {
 fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
     let tiles = |limit| order(&shapes(), 327_680, 512, None, limit);
     assert_eq!(tiles(100_000)[0], 0);
-    assert_eq!(tiles(64 << 10)[0], 1);
-    assert_eq!(tiles(48 << 10)[0], 2);
-    assert_eq!(tiles(28 << 10), [4]);
+    assert_eq!(tiles(80_000)[0], 1);
+    assert_eq!(tiles(64 << 10)[0], 2);
+    assert_eq!(tiles(48 << 10)[0], 3);
+    assert_eq!(tiles(28 << 10), [5]);
     assert!(tiles(8 << 10).is_empty());
 }
 
@@ -50,8 +53,8 @@ fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
 fn the_spare_tile_is_last_and_a_wanted_one_first() {
     for rows in [1, 10, 100, 100_000] {
         let tiles = order(&shapes(), rows, 8, None, u32::MAX);
-        assert_eq!((tiles.len(), tiles[4]), (5, 4));
-        for (index, wanted) in [(0, 128), (1, 64), (2, 32), (3, 16)] {
+        assert_eq!((tiles.len(), tiles[5]), (6, 5));
+        for (index, wanted) in [(0, 128), (1, 96), (2, 64), (3, 32), (4, 16)] {
             assert_eq!(order(&shapes(), rows, 8, Some(wanted), u32::MAX)[0], index);
         }
     }
@@ -59,10 +62,10 @@ fn the_spare_tile_is_last_and_a_wanted_one_first() {
 
 #[test]
 fn an_image_with_other_shapes_is_refused() {
-    assert!(parse(&[1; 19]).is_err());
-    assert!(parse(&[1; 24]).is_err());
+    assert!(parse(&[1; 23]).is_err());
+    assert!(parse(&[1; 20]).is_err());
     assert!(parse(&[]).is_err());
-    let mut zero = [1; 20];
+    let mut zero = [1; 24];
     zero[7] = 0;
     assert!(parse(&zero).is_err());
 }
