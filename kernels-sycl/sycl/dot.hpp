@@ -7,12 +7,13 @@
 // with as many words of signed ones at `b`, which all lanes share.
 //
 // The instructions name their result only as an early-clobber output: a tied
-// operand ("+v") is not kept tied on the way through SPIR-V.
+// operand ("+v") is not kept tied on the way through SPIR-V. They read memory
+// that no operand names, hence the clobber: staged codes are stored before.
 template <int COUNT> inline vint dot(const vuint *a, const u8 *b, vint c) {
 #if DOT == DOT_AVX512_VNNI && LANES == 16
   vint r;
   if constexpr (COUNT == 32)
-    asm("vmovdqa64 %1, %0\n\t"
+    asm volatile("vmovdqa64 %1, %0\n\t"
         "vpdpbusd (%10)%{1to16%}, %2, %0\n\t"
         "vpdpbusd 4(%10)%{1to16%}, %3, %0\n\t"
         "vpdpbusd 8(%10)%{1to16%}, %4, %0\n\t"
@@ -23,15 +24,17 @@ template <int COUNT> inline vint dot(const vuint *a, const u8 *b, vint c) {
         "vpdpbusd 28(%10)%{1to16%}, %9, %0"
         : "=&v"(r)
         : "v"(c), "v"(a[0]), "v"(a[1]), "v"(a[2]), "v"(a[3]), "v"(a[4]), "v"(a[5]), "v"(a[6]),
-          "v"(a[7]), "r"(b));
+          "v"(a[7]), "r"(b)
+        : "memory");
   else
-    asm("vmovdqa64 %1, %0\n\t"
+    asm volatile("vmovdqa64 %1, %0\n\t"
         "vpdpbusd (%6)%{1to16%}, %2, %0\n\t"
         "vpdpbusd 4(%6)%{1to16%}, %3, %0\n\t"
         "vpdpbusd 8(%6)%{1to16%}, %4, %0\n\t"
         "vpdpbusd 12(%6)%{1to16%}, %5, %0"
         : "=&v"(r)
-        : "v"(c), "v"(a[0]), "v"(a[1]), "v"(a[2]), "v"(a[3]), "r"(b));
+        : "v"(c), "v"(a[0]), "v"(a[1]), "v"(a[2]), "v"(a[3]), "r"(b)
+        : "memory");
   return r;
 #else
 #pragma unroll

@@ -250,9 +250,30 @@ inline void decode(const tile_rows &rows, int parts, int id, int items, const u3
 // Where R activation rows stand at the first q8_1 block of a unit, and how far
 // it is from there to their next one.
 template <int R> struct act_rows {
-  const u8 *codes[R];
-  const u32 *prepared[R];
   u64 codes_step, prepared_step;
+#if LANES > 1
+  // Next to each other: one register, and the rows are offsets in instructions.
+  const u8 *first_codes;
+  const u32 *first_prepared;
+  const u8 *codes(int r) const { return first_codes + r * BLOCK_BYTES; }
+  const u32 *prepared(int r) const { return first_prepared + r * PREPARED; }
+  void next() {
+    first_codes += codes_step;
+    first_prepared += prepared_step;
+  }
+#else
+  const u8 *row_codes[R];
+  const u32 *row_prepared[R];
+  const u8 *codes(int r) const { return row_codes[r]; }
+  const u32 *prepared(int r) const { return row_prepared[r]; }
+  void next() {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      row_codes[r] += codes_step;
+      row_prepared[r] += prepared_step;
+    }
+  }
+#endif
 };
 
 // The integer dot products of one part with R activation rows, sub-scales
@@ -282,11 +303,11 @@ inline void dot_part(const unit &w, int lane, int p, const act_rows<R> &x,
       for (int r = 0; r < R; ++r) {
         int bias = 0;
         if constexpr (BIASES != 0)
-          bias = static_cast<int>(x.prepared[r][4 + i * per_part + c]);
-        const u8 *q = x.codes[r] + 32 * i + DOT_VALUES * c;
+          bias = static_cast<int>(x.prepared(r)[4 + i * per_part + c]);
+        const u8 *q = x.codes(r) + 32 * i + DOT_VALUES * c;
         vfloat one = to_float(dot<DOT_VALUES>(code[v], q, vint(bias)));
         if constexpr (GROUP == 16) {
-          vfloat t = fma(one, vfloat(as_float(x.prepared[r][i])), vfloat(0.0f));
+          vfloat t = fma(one, vfloat(as_float(x.prepared(r)[i])), vfloat(0.0f));
           acc[r][v] = fma(t, scale, acc[r][v]);
         } else if constexpr (SUB_SCALE != 0) {
           // Integers below 2^24 throughout, so every step is exact; adding to
@@ -318,7 +339,7 @@ inline void add_minimums(const unit &w, int lane, const act_rows<R> &x,
       vfloat mn = load<vfloat>(&w.mn[m][lane + v * LANES]);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        const u32 *sums = x.prepared[r] + (m / SUMS) * x.prepared_step + 4 + BIASES;
+        const u32 *sums = x.prepared(r) + (m / SUMS) * x.prepared_step + 4 + BIASES;
         u[r][v] = fma(mn, vfloat(as_float(sums[m % SUMS])), u[r][v]);
       }
     }
@@ -355,27 +376,22 @@ inline void multiply(const unit &w, int lane, int parts, const act_rows<R> &x,
         const int l = lane + v * LANES;
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          vfloat dx = vfloat(as_float(at.prepared[r][p % 4]));
+          vfloat dx = vfloat(as_float(at.prepared(r)[p % 4]));
           t[r][v] = fma(isum[r][v], dx, t[r][v]);
           if (last) {
             acc[r][v] = fma(t[r][v], load<vfloat>(&w.dw[p * 32 / GROUP][l]), acc[r][v]);
             t[r][v] = vfloat(0.0f);
           }
           if constexpr (MIN_GROUP != 0 && BLOCK == 32) {
-            vfloat sx = vfloat(as_float(at.prepared[r][4 + BIASES + p % 4]));
+            vfloat sx = vfloat(as_float(at.prepared(r)[4 + BIASES + p % 4]));
             vfloat u = fma(load<vfloat>(&w.mn[p][l]), sx, vfloat(0.0f));
             acc[r][v] = fma(u, load<vfloat>(&w.dm[p][l]), acc[r][v]);
           }
         }
       }
     }
-    if (UNIT > 128 && p % 4 == 3) {
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        at.codes[r] += x.codes_step;
-        at.prepared[r] += x.prepared_step;
-      }
-    }
+    if (UNIT > 128 && p % 4 == 3)
+      at.next();
   }
 #if MIN_GROUP != 0 && BLOCK == 256
   add_minimums<R>(w, lane, x, acc);
@@ -391,19 +407,41 @@ struct activations {
 };
 
 // Activation rows `first` .. `first + R` of the tile; rows past its end are the
-// last one again, and what is summed for them is not written.
+// last one again, and what is summed for them is not written. `scattered`: the
+// tile's rows are not next to each other.
 template <int R>
 inline void multiply_rows(const unit &w, int lane, int parts, const activations &x,
-                          const u32 *at, u32 first, u32 count, vfloat (*acc)[VECTORS]) {
+                          const u32 *at, bool scattered, u32 first, u32 count,
+                          vfloat (*acc)[VECTORS]) {
   act_rows<R> rows;
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    u64 row = at[first + r < count ? first + r : count - 1];
-    rows.codes[r] = x.codes + row * BLOCK_BYTES;
-    rows.prepared[r] = x.prepared + row * PREPARED;
-  }
   rows.codes_step = x.step * BLOCK_BYTES;
   rows.prepared_step = x.step * PREPARED;
+#if LANES > 1
+  u8 codes[UNIT / 128][R][BLOCK_BYTES];
+  u32 prepared[UNIT / 128][R][PREPARED];
+  if (!scattered && first + R <= count) {
+    rows.first_codes = x.codes + u64(at[first]) * BLOCK_BYTES;
+    rows.first_prepared = x.prepared + u64(at[first]) * PREPARED;
+  } else {
+    for (int h = 0; h < (parts + 3) / 4; ++h)
+      for (int r = 0; r < R; ++r) {
+        const u64 row = h * x.step + at[first + r < count ? first + r : count - 1];
+        __builtin_memcpy(codes[h][r], x.codes + row * BLOCK_BYTES, 128);
+        __builtin_memcpy(prepared[h][r], x.prepared + row * PREPARED, 4 * PREPARED);
+      }
+    rows.first_codes = codes[0][0];
+    rows.first_prepared = prepared[0][0];
+    rows.codes_step = R * BLOCK_BYTES;
+    rows.prepared_step = R * PREPARED;
+  }
+#else
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const u64 row = at[first + r < count ? first + r : count - 1];
+    rows.row_codes[r] = x.codes + row * BLOCK_BYTES;
+    rows.row_prepared[r] = x.prepared + row * PREPARED;
+  }
+#endif
   vfloat sums[R][VECTORS];
 #pragma unroll
   for (int r = 0; r < R; ++r)
@@ -465,7 +503,7 @@ mmq(const u8 *weights, const u8 *acts, const u32 *prepared, const u32 *tiles,
     ROWS_LOOP
     for (u32 i = 0; i < TILE_TOKENS; i += STEP)
       if (i < count)
-        multiply_rows<STEP>(w, lane, parts, x, at, i, count, acc);
+        multiply_rows<STEP>(w, lane, parts, x, at, src != nullptr, i, count, acc);
     group_barrier();
   }
 

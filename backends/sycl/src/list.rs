@@ -55,7 +55,12 @@ pub(crate) fn describe(index: u32, device: &Device) -> Result<DeviceInfo> {
         id: DeviceId { kind: BackendKind::Sycl, index },
         name: device.name.clone(),
         arch: form::name(device, &form),
-        driver: format!("{} {}", device.platform, device.driver),
+        driver: format!(
+            "{} {}, kernels with {}",
+            device.platform,
+            device.driver,
+            NUMERICS.join(" ")
+        ),
         units: device.compute_units,
         wave: if form.lanes > 1 { 1 } else { form.sub_group },
     })
