@@ -78,6 +78,10 @@ fn what_it_does_not_compute_it_refuses_by_name() {
             Model { extra: key("expert_weights_scale", f32::NAN.into()), ..Model::default() },
             "qwen3moe.expert_weights_scale: given NaN, expected a finite number",
         ),
+        (
+            Model { extra: key("expert_group_count", 5u32.into()), ..Model::default() },
+            "qwen3moe.expert_group_count: given 5, expected 1 group",
+        ),
         (Model { architecture: "llama4", ..Model::default() }, "llama4.expert_gating_func"),
         (Model { architecture: "grok", ..Model::default() }, "general.architecture: given grok"),
         (
@@ -88,12 +92,16 @@ fn what_it_does_not_compute_it_refuses_by_name() {
         let path = model.write(&folder, "m.gguf");
         strata(&format!("prefill --model {path}")).fails(1, message);
     }
+    // What acts between the matrices of a dense network may not be left out either.
+    let path = dense_model(&folder, "norm.gguf", Some("blk.0.ffn_sub_norm.weight"));
+    strata(&format!("prefill --model {}", path.display()))
+        .fails(1, "block 0: given blk.0.ffn_sub_norm.weight, expected no tensors on the dense");
 }
 
 #[test]
 fn a_dense_network_is_a_mixture() {
     let folder = Folder::new();
-    let path = dense_model(&folder, "dense.gguf");
+    let path = dense_model(&folder, "dense.gguf", None);
     let model = format!("--model {}", path.display());
     // Without being told, it runs as one expert, and says so.
     let ended = strata(&format!("prefill --tokens 3 {model}"));
@@ -135,7 +143,7 @@ fn inspect_lists_what_prefill_runs() {
     let path = Model { down: false, ..Model::default() }.write(&folder, "m.gguf");
     let text = strata(&format!("inspect {path}")).ok();
     assert!(text.contains("cannot run: ") && text.contains("ffn_up_exps"), "{text}");
-    let dense = dense_model(&folder, "dense.gguf");
+    let dense = dense_model(&folder, "dense.gguf", None);
     let text = strata(&format!("inspect {}", dense.display())).ok();
     assert!(text.contains("dense, 64 wide, 128 hidden"), "{text}");
 }

@@ -215,7 +215,7 @@ impl Model {
 }
 
 /// A model with one dense network of 64 wide and 128 hidden, in Q4_1.
-pub fn dense_model(folder: &Folder, name: &str) -> PathBuf {
+pub fn dense_model(folder: &Folder, name: &str, other: Option<&str>) -> PathBuf {
     let q4 = WeightType::Q4_1;
     let mut writer = Writer::new();
     writer.value("general.architecture", "llama");
@@ -227,6 +227,9 @@ pub fn dense_model(folder: &Folder, name: &str) -> PathBuf {
         let data = random_blocks(q4, seed, 64 * 128 / q4.block_values());
         let name = format!("blk.0.ffn_{part}.weight");
         writer.tensor(name, &dims, TensorType::Weight(q4), data);
+    }
+    if let Some(other) = other {
+        writer.tensor(other, &[128], TensorType::F32, vec![0; 4 * 128]);
     }
     let path = folder.path(name);
     writer.write(&path).unwrap();

@@ -71,14 +71,28 @@ impl Drop for Allocation {
     }
 }
 
+impl Allocation {
+    /// Where a region begins.
+    ///
+    /// # Panics
+    /// Where it does not lie inside: core has checked it against the length that this memory was
+    /// asked for, so the memory is not the buffer's own.
+    fn region(&self, offset: usize, bytes: usize) -> *mut u8 {
+        let len = self.layout.size() - ALIGN;
+        assert!(offset <= len && bytes <= len - offset, "memory as long as its buffer");
+        // SAFETY: `len` bytes from `aligned` are inside the allocation, and `offset` is not past them.
+        unsafe { self.aligned.as_ptr().add(offset) }
+    }
+}
+
 /// The bytes of a region that is read.
 pub(crate) fn bytes(raw: Raw<'_>) -> &[u8] {
     match raw.memory::<CpuMemory>() {
         CpuMemory::Imported(host) => &host.as_slice()[raw.offset()..][..raw.bytes()],
-        // SAFETY: core has checked that the region lies inside the buffer, the memory was zeroed
-        // when it was allocated, and the view borrows the buffer: no one writes to it meanwhile.
+        // SAFETY: the region lies inside the memory, which was zeroed when it was allocated, and the
+        // view borrows the buffer: no one writes to it meanwhile.
         CpuMemory::Owned(memory) => unsafe {
-            slice::from_raw_parts(memory.aligned.as_ptr().add(raw.offset()), raw.bytes())
+            slice::from_raw_parts(memory.region(raw.offset(), raw.bytes()), raw.bytes())
         },
     }
 }
@@ -97,7 +111,7 @@ pub(crate) fn bytes_mut(raw: RawMut<'_>) -> Result<&mut [u8]> {
         // SAFETY: as in `bytes`, and a `RawMut`, which is given up here, comes from the only borrow
         // that can reach these bytes.
         CpuMemory::Owned(memory) => Ok(unsafe {
-            slice::from_raw_parts_mut(memory.aligned.as_ptr().add(raw.offset()), raw.bytes())
+            slice::from_raw_parts_mut(memory.region(raw.offset(), raw.bytes()), raw.bytes())
         }),
     }
 }

@@ -56,6 +56,7 @@ pub fn load_moe(
             "no tensors on experts or router but weights",
         ));
     }
+    ungrouped(gguf, &meta)?;
     let (norm, scale) = weighting(&meta)?;
     let router = moe.router.as_ref().ok_or_else(|| {
         Error::invalid(
@@ -172,6 +173,21 @@ fn swiglu(meta: &ModelMeta) -> Result<()> {
             "one whose hidden values are SwiGLU of gate and up",
         )),
         false => Ok(()),
+    }
+}
+
+/// Refuses routers that first choose groups of experts, then experts among theirs.
+fn ungrouped(gguf: &Gguf, meta: &ModelMeta) -> Result<()> {
+    let key = |name: &str| format!("{}.{name}", meta.architecture);
+    let groups = gguf.head().u64(&key("expert_group_count"))?.unwrap_or(1);
+    let used = gguf.head().u64(&key("expert_group_used_count"))?;
+    match groups <= 1 || used == Some(groups) {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            key("expert_group_count"),
+            groups,
+            "1 group, or all groups used: every expert is chosen from",
+        )),
     }
 }
 
