@@ -432,31 +432,3 @@ fn writing_replaces_and_leaves_nothing_behind() {
     assert!(matches!(Writer::new().write(directory.path()), Err(GgufError::Io { .. })));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
-
-/// SmolLM2-135M-Instruct, if `STRATA_SMOLLM2` is the path of its GGUF file.
-#[test]
-fn smollm2() {
-    let Some(path) = std::env::var_os("STRATA_SMOLLM2") else {
-        println!("skipped: STRATA_SMOLLM2 is not set to the path of the model's .gguf file");
-        return;
-    };
-    let gguf = Gguf::open(path).unwrap();
-    let meta = gguf.model_meta().unwrap();
-    assert_eq!(meta.architecture, "llama");
-    assert_eq!((meta.blocks, meta.width, meta.experts), (Some(30), Some(576), None));
-    assert_eq!(gguf.tensors().count(), 272);
-    assert_eq!(gguf.tensor("token_embd.weight").unwrap().tensor_type(), Q8_0);
-    assert_eq!(gguf.moe_blocks(), []);
-    for block in 0..30 {
-        let dense = gguf.dense(block).unwrap();
-        assert_eq!((dense.width, dense.ffn), (576, 1536));
-        assert_eq!(dense.down.weight_type().unwrap(), WeightType::Q4_1);
-        let split = dense.split(6).unwrap();
-        assert_eq!((split.gate.expert_stride, split.down.expert_stride), (256 * 360, 8 * 20));
-        let message = dense.split(7).unwrap_err().to_string();
-        assert!(message.contains("one of 1, 2, 3, 4, 6, 8, 12, 16, 24, 48"), "{message}");
-    }
-    let tokens = gguf.value("tokenizer.ggml.tokens").unwrap().as_array().unwrap();
-    assert_eq!((tokens.len(), tokens.iter().count()), (49_152, 49_152));
-    walk(&gguf);
-}

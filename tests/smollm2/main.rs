@@ -4,6 +4,7 @@
 //! where it is. Without it the tests count as ignored, and say so.
 
 mod dense;
+mod file;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use strata::backend::Backend;
@@ -26,7 +27,9 @@ fn main() -> std::process::ExitCode {
             "skipped: {VARIABLE} is not set; `export {VARIABLE}=$(scripts/fetch-smollm2.sh)` fetches the model"
         );
     }
-    let mut trials = Vec::new();
+    let path = model.clone();
+    let read = move || file::is_read_whole(&open(path.as_deref())?);
+    let mut trials = vec![Trial::test("the_file_is_read_whole", read)];
     for layer in [0, 29] {
         for experts in [1, 12, 48] {
             let name = format!("layer_{layer}_as_{experts}_is_the_dense_product");
