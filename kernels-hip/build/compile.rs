@@ -110,7 +110,10 @@ fn one(job: &Job, clang: &Clang, include: &Path) -> Result<bool, String> {
             String::from_utf8_lossy(&out.stderr)
         ));
     }
-    fs::write(&stamp, line + &state(&depfile)).map_err(|e| format!("{}: {e}", stamp.display()))?;
+    // A file that changed meanwhile may have been read before or after: the next build compiles again.
+    let settled = files(&depfile).iter().all(|file| modified(file).is_some_and(|t| t < started));
+    let text = if settled { line + &state(&depfile) } else { String::new() };
+    fs::write(&stamp, text).map_err(|e| format!("{}: {e}", stamp.display()))?;
     Ok(true)
 }
 
