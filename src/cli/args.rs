@@ -30,7 +30,9 @@ impl DeviceArgs {
         let options = OpenOptions { threads: self.threads.map(|n| n as usize) };
         let (backend, skipped) = Device::open_with(self.backend, &options)?;
         for skipped in skipped {
-            note(&format!("auto: {} is passed over: {}", skipped.kind, skipped.reason));
+            // The rest of a long reason is doctor's to tell.
+            let reason = skipped.reason.to_string();
+            note(&format!("auto: {}", reason.lines().next().unwrap_or_default()));
         }
         Ok(backend)
     }
