@@ -53,13 +53,14 @@ impl<'a> Matrix<'a> {
                 format!("at least {cols}"),
             ));
         }
+        let shape = format!("{rows} rows of {cols} (stride {stride})");
+        needed(what, &shape, extent(rows, cols, stride), data.len())?;
+        // Without columns, or with a stride of 0, any number of rows has room.
         for (name, n) in [("rows", rows), ("columns", cols)] {
             if n > i32::MAX as usize {
                 return Err(Error::invalid(format!("{what}: {name}"), n, "below 2^31"));
             }
         }
-        let shape = format!("{rows} rows of {cols} (stride {stride})");
-        needed(what, &shape, extent(rows, cols, stride), data.len())?;
         Ok(Self { data, rows, cols, stride })
     }
 
