@@ -1,6 +1,6 @@
 //! The one error type of the workspace.
 
-use crate::backend::BackendKind;
+use crate::backend::{BackendKind, DeviceId};
 
 /// Shorthand for a result that fails with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -126,6 +126,26 @@ impl Error {
     pub fn io(path: impl AsRef<std::path::Path>, source: std::io::Error) -> Self {
         Self::Io { path: path.as_ref().display().to_string(), source }
     }
+}
+
+/// Two sizes that must agree.
+pub(crate) fn agree(what: impl Into<String>, given: usize, expected: usize) -> Result<()> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(what, given, expected.to_string()))
+}
+
+/// Two devices that must be one.
+pub(crate) fn same_device(what: &str, given: DeviceId, expected: DeviceId) -> Result<()> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::WrongDevice {
+        what: what.into(),
+        given: given.to_string(),
+        expected: expected.to_string(),
+    })
 }
 
 /// What the checked call found not to be finite.

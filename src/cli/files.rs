@@ -123,10 +123,7 @@ impl Output {
             }
             Ok(())
         };
-        write().map_err(|e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure::Pipe,
-            _ => io(&self.path, e),
-        })?;
+        write().map_err(|e: std::io::Error| io(&self.path, e))?;
         self.temporary = None;
         Ok(())
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
+use crate::error::same_device;
 use crate::{Error, Result, WeightType};
 
 /// The four kinds of backend.
@@ -236,7 +237,7 @@ impl dyn Backend + '_ {
     pub fn upload<'a, T: Pod>(&self, dst: impl Into<SliceMut<'a, T>>, values: &[T]) -> Result<()> {
         let mut dst = dst.into();
         same_len("upload", values.len(), dst.len())?;
-        self.owns("upload", dst.device())?;
+        same_device("upload", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
             false => self.upload_raw(dst.raw_mut(), bytemuck::cast_slice(values)),
@@ -265,7 +266,7 @@ impl dyn Backend + '_ {
     ) -> Result<()> {
         let src = src.into();
         same_len("download", out.len(), src.len())?;
-        self.owns("download", src.device())?;
+        same_device("download", src.device(), self.id())?;
         match src.is_empty() {
             true => Ok(()),
             false => self.download_raw(src.raw(), bytemuck::cast_slice_mut(out)),
@@ -278,22 +279,11 @@ impl dyn Backend + '_ {
     /// [`Error::WrongDevice`].
     pub fn fill<'a, T: Pod>(&self, dst: impl Into<SliceMut<'a, T>>, byte: u8) -> Result<()> {
         let mut dst = dst.into();
-        self.owns("fill", dst.device())?;
+        same_device("fill", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
             false => self.fill_raw(dst.raw_mut(), byte),
         }
-    }
-
-    fn owns(&self, what: &str, device: DeviceId) -> Result<()> {
-        if device == self.id() {
-            return Ok(());
-        }
-        Err(Error::WrongDevice {
-            what: what.into(),
-            given: device.to_string(),
-            expected: self.id().to_string(),
-        })
     }
 }
 

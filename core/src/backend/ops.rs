@@ -8,8 +8,9 @@
 //! An operation without a value to write never reaches the backend, except
 //! [`MapRoutes`], whose bounds are written for no tokens too.
 
+use super::routes::MAX_TOKENS;
 use super::{Backend, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut};
-use crate::error::NonFinite;
+use crate::error::{NonFinite, agree, same_device};
 use crate::q8_1::{self, Layout};
 use crate::routing::RouterNorm;
 use crate::{Error, Result, WeightType};
@@ -64,18 +65,18 @@ fn report_device(report: &Option<ReportTo<'_>>, backend: &dyn Backend) -> Device
     report.as_ref().map_or(backend.id(), ReportTo::device)
 }
 
+/// A report keeps two bits beside the token: only so many can be told apart.
+fn reportable(report: &Option<ReportTo<'_>>, tokens: usize) -> Result<()> {
+    if report.is_none() || tokens <= MAX_TOKENS {
+        return Ok(());
+    }
+    Err(Error::invalid("tokens of a reported operation", tokens, "below 2^30"))
+}
+
 /// All of these must be the same device as the backend's.
 fn on_device(backend: &dyn Backend, operands: &[(&str, DeviceId)]) -> Result<()> {
     for (what, device) in operands {
-        backend.owns(what, *device)?;
+        same_device(what, *device, backend.id())?;
     }
     Ok(())
-}
-
-/// Two sizes that must agree.
-fn agree(what: &str, given: usize, expected: usize) -> Result<()> {
-    if given == expected {
-        return Ok(());
-    }
-    Err(Error::invalid(what, given, expected.to_string()))
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor, same_device};
+use super::cost::Cost;
+use super::layer::{MoeLayer, Router, SharedExpert};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::{SharedSpace, Workspace};
@@ -11,6 +12,7 @@ use crate::backend::ops::{
     QuantizeRows, QuantizeScatter, RouterScores, Rows, SharedOutput, SwiGlu, SwiGluQuantize, TopK,
 };
 use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
+use crate::error::{agree, same_device};
 use crate::format::WeightType;
 use crate::{Error, Result, q8_1};
 
@@ -72,10 +74,6 @@ impl MoeLayer {
         routing: &Routing<'_>,
         out: &MatrixMut<'_>,
     ) -> Result<()> {
-        let same = |what: &str, given: usize, expected: usize| match given == expected {
-            true => Ok(()),
-            false => Err(Error::invalid(what, given, expected.to_string())),
-        };
         let routed = match routing {
             Routing::Router => self.device(),
             Routing::Scores(scores) => scores.data().device(),
@@ -91,17 +89,17 @@ impl MoeLayer {
             same_device(what, device, backend.id())?;
         }
         workspace.check(self)?;
-        same("input: columns", x.cols(), self.width())?;
-        same("output: columns", out.cols(), self.width())?;
-        same("output: rows", out.rows(), x.rows())?;
+        agree("input: columns", x.cols(), self.width())?;
+        agree("output: columns", out.cols(), self.width())?;
+        agree("output: rows", out.rows(), x.rows())?;
         match routing {
             Routing::Router if !self.has_router() => {
                 Err(Error::invalid("routing", "the layer's router", "a layer that has one"))
             }
             Routing::Router => Ok(()),
             Routing::Scores(scores) => {
-                same("scores: rows", scores.rows(), x.rows())?;
-                same("scores: columns", scores.cols(), self.experts())?;
+                agree("scores: rows", scores.rows(), x.rows())?;
+                agree("scores: columns", scores.cols(), self.experts())?;
                 if self.k > self.experts() {
                     let most = format!("at most the {} experts", self.experts());
                     return Err(Error::invalid("experts per token (k)", self.k, most));
@@ -109,9 +107,9 @@ impl MoeLayer {
                 Ok(())
             }
             Routing::Routes(routes) => {
-                same("routes: tokens", routes.view().tokens(), x.rows())?;
-                same("routes: k", routes.k(), self.k)?;
-                same("routes: experts", routes.experts(), self.experts())
+                agree("routes: tokens", routes.view().tokens(), x.rows())?;
+                agree("routes: k", routes.k(), self.k)?;
+                agree("routes: experts", routes.experts(), self.experts())
             }
         }
     }
@@ -198,8 +196,8 @@ impl Chunk<'_> {
             let dst = workspace.gate_up.slice_mut(column..)?;
             let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), 2 * ffn)?;
             Product::new(tensor.weights(), activations, rows_of, dst)?.launch(backend)?;
-            let (bytes, ops) = cost(tensor, rows, act_rows)?;
-            timeline.end(Phase::GateUp, bytes, ops)?;
+            let cost = Cost::product(tensor, rows, act_rows)?;
+            timeline.end(Phase::GateUp, cost.bytes, cost.ops)?;
         }
 
         // 5. and 6. SwiGLU and quantize
@@ -221,16 +219,16 @@ impl Chunk<'_> {
         let dst = MatrixMut::dense("down", &mut workspace.down, rows, layer.width())?;
         Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?
             .launch(backend)?;
-        let (bytes, ops) = cost(&layer.down, rows, rows)?;
-        timeline.end(Phase::Down, bytes, ops)?;
+        let cost = Cost::product(&layer.down, rows, rows)?;
+        timeline.end(Phase::Down, cost.bytes, cost.ops)?;
 
         // 8. shared expert and combine
         let shared = match (&layer.shared, shared) {
             (Some(expert), Some(space)) => {
                 let report = self.checked.then_some(&mut *report);
                 self.shared(expert, space, options.fused, x, report)?;
-                let (bytes, ops) = shared_cost(expert, tokens)?;
-                timeline.end(Phase::Shared, bytes, ops)?;
+                let cost = Cost::shared(expert, tokens)?;
+                timeline.end(Phase::Shared, cost.bytes, cost.ops)?;
                 let score = match expert.gate {
                     Some(_) => Some(Matrix::dense("shared score", &space.score, tokens, 1)?),
                     None => None,
@@ -380,25 +378,4 @@ impl Hidden<'_> {
         QuantizeRows::new(hidden, out)?.report_hidden(report, map)?.launch(self.backend)?;
         end(Phase::QuantizeHidden, 4 * rows * ffn + q8_bytes)
     }
-}
-
-/// Bytes a product must move and operations it must do: weights and
-/// activations read once, the output written once.
-fn cost(tensor: &Tensor, rows: usize, act_rows: usize) -> Result<(usize, usize)> {
-    let activations = q8_1::bytes(act_rows, tensor.cols())?;
-    let bytes = tensor.bytes() + activations + 4 * rows * tensor.rows();
-    Ok((bytes, 2 * rows * tensor.rows() * tensor.cols()))
-}
-
-fn shared_cost(expert: &SharedExpert, tokens: usize) -> Result<(usize, usize)> {
-    let gate_up: Vec<&Tensor> = match &expert.gate_up {
-        GateUpWeights::Separate { gate, up } => vec![gate, up],
-        GateUpWeights::Merged { tensor, .. } => vec![tensor],
-    };
-    let mut sum = cost(&expert.down, tokens, tokens)?;
-    for tensor in gate_up {
-        let (bytes, ops) = cost(tensor, tokens, tokens)?;
-        sum = (sum.0 + bytes, sum.1 + ops);
-    }
-    Ok(sum)
 }

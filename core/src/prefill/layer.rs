@@ -2,6 +2,7 @@
 
 use crate::backend::ops::{GateUpOrder, Matrix, Weights};
 use crate::backend::{Backend, Buffer, DeviceId, HostBytes};
+use crate::error::{agree, same_device};
 use crate::format::WeightType;
 use crate::routing::RouterNorm;
 use crate::{Error, Result};
@@ -120,7 +121,7 @@ pub enum GateUpWeights {
 }
 
 impl GateUpWeights {
-    fn parts(&self) -> Vec<(&str, &Tensor)> {
+    pub(super) fn parts(&self) -> Vec<(&str, &Tensor)> {
         match self {
             Self::Separate { gate, up } => vec![("gate", gate), ("up", up)],
             Self::Merged { tensor, .. } => vec![("gate and up", tensor)],
@@ -151,9 +152,9 @@ impl GateUpWeights {
         let rows = if matches!(self, Self::Separate { .. }) { ffn } else { 2 * ffn };
         for (what, tensor) in self.parts() {
             same_device(what, tensor.data.device(), device)?;
-            expect(what, "experts", tensor.experts, experts)?;
-            expect(what, "rows", tensor.rows, rows)?;
-            expect(what, "columns", tensor.cols, width)?;
+            agree(format!("{what}: experts"), tensor.experts, experts)?;
+            agree(format!("{what}: rows"), tensor.rows, rows)?;
+            agree(format!("{what}: columns"), tensor.cols, width)?;
         }
         Ok(())
     }
@@ -239,8 +240,8 @@ impl MoeLayer {
     /// [`Error::Invalid`] where its shape is not experts x width, or k exceeds the experts;
     /// [`Error::WrongDevice`] where it lives on another device than the layer.
     pub fn with_router(mut self, router: Router, norm: RouterNorm, scale: f32) -> Result<Self> {
-        expect("router", "experts", router.experts, self.experts())?;
-        expect("router", "columns", router.width, self.width())?;
+        agree("router: experts", router.experts, self.experts())?;
+        agree("router: columns", router.width, self.width())?;
         same_device("router", router.weights.device(), self.device())?;
         if self.k > self.experts() {
             return Err(Error::invalid(
@@ -262,11 +263,11 @@ impl MoeLayer {
         let ffn = shared.down.cols;
         shared.gate_up.check(1, self.width(), ffn, self.device())?;
         same_device("shared down", shared.down.data.device(), self.device())?;
-        expect("shared down", "experts", shared.down.experts, 1)?;
-        expect("shared down", "rows", shared.down.rows, self.width())?;
+        agree("shared down: experts", shared.down.experts, 1)?;
+        agree("shared down: rows", shared.down.rows, self.width())?;
         if let Some(gate) = &shared.gate {
-            expect("shared gate", "rows", gate.experts, 1)?;
-            expect("shared gate", "columns", gate.width, self.width())?;
+            agree("shared gate: rows", gate.experts, 1)?;
+            agree("shared gate: columns", gate.width, self.width())?;
             same_device("shared gate", gate.weights.device(), self.device())?;
         }
         self.shared = Some(shared);
@@ -325,23 +326,4 @@ impl MoeLayer {
         };
         of(&self.gate_up, &self.down) + self.shared.as_ref().map_or(0, |s| of(&s.gate_up, &s.down))
     }
-}
-
-fn expect(tensor: &str, what: &str, given: usize, expected: usize) -> Result<()> {
-    if given == expected {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{tensor}: {what}"), given, expected.to_string()))
-}
-
-/// Something of the layer that must live on `expected`.
-pub(super) fn same_device(what: &str, given: DeviceId, expected: DeviceId) -> Result<()> {
-    if given == expected {
-        return Ok(());
-    }
-    Err(Error::WrongDevice {
-        what: what.into(),
-        given: given.to_string(),
-        expected: expected.to_string(),
-    })
 }

@@ -347,6 +347,7 @@ impl<'a> SwiGluQuantize<'a> {
                 ("swiglu + quantize: report", report_device(&self.report, backend)),
             ],
         )?;
+        reportable(&self.report, self.out.rows())?;
         if self.out.is_empty() {
             return Ok(());
         }

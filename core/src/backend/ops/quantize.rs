@@ -73,6 +73,7 @@ impl<'a> QuantizeRows<'a> {
                 ("quantize: report", report_device(&self.report, backend)),
             ],
         )?;
+        reportable(&self.report, self.x.rows())?;
         if self.out.is_empty() {
             return Ok(());
         }
