@@ -11,60 +11,102 @@ struct ScoresArgs {
 };
 
 constexpr int scores_threads = 256;
-constexpr int scores_tokens = 128, scores_experts = 64, scores_depth = 16;
+constexpr int scores_experts = 64, scores_depth = 16;
 
-// A tile of 128 tokens and 64 experts; every thread has 8 x 4 sums, each one
-// accumulator in ascending k.
-KERNEL(scores_threads, 2) strata_router_scores(ScoresArgs args) {
-    SHARED float xs[scores_depth][scores_tokens + 4];
-    SHARED float ws[scores_depth][scores_experts + 4];
+// Rows of one operand of a tile, a few columns deep, on their way to shared
+// memory: every thread brings some values, rows one after the other.
+template <int rows> struct Slab {
+    static constexpr int each = rows * scores_depth / scores_threads;
+    float v[each];
+
+    DEVICE void load(const float *from, i64 first, i64 count, i64 stride, i64 k0, i64 width) {
+        UNROLL
+        for (int i = 0; i < each; i++) {
+            const int at = int(thread_index()) + i * scores_threads;
+            const i64 k = k0 + at % scores_depth, row = first + at / scores_depth;
+            v[i] = k < width && row < count ? from[row * stride + k] : 0.0f;
+        }
+    }
+    DEVICE void store(float (&to)[scores_depth][rows + 4]) const {
+        UNROLL
+        for (int i = 0; i < each; i++) {
+            const int at = int(thread_index()) + i * scores_threads;
+            to[at % scores_depth][at / scores_depth] = v[i];
+        }
+    }
+};
+
+// A thread's sums, of n tokens and four experts.
+template <int n> struct ScoreSums {
+    float v[n][4];
+
+    // One more k for every sum.
+    DEVICE void add(const float *x, const float *w) {
+        float a[n];
+        UNROLL
+        for (int i = 0; i < n; i += 2) {
+            const u32x2 two = *reinterpret_cast<const u32x2 *>(x + i);
+            a[i] = bits_f32(two.x), a[i + 1] = bits_f32(two.y);
+        }
+        const f32x4 b = *reinterpret_cast<const f32x4 *>(w);
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            v[i][0] = fma32(a[i], b.x, v[i][0]);
+            v[i][1] = fma32(a[i], b.y, v[i][1]);
+            v[i][2] = fma32(a[i], b.z, v[i][2]);
+            v[i][3] = fma32(a[i], b.w, v[i][3]);
+        }
+    }
+};
+
+// A tile of 16n tokens and 64 experts; every thread has n x 4 sums, each one
+// accumulator in ascending k. The next columns are loaded meanwhile.
+template <int n> DEVICE void router_scores(const ScoresArgs &args) {
+    constexpr int tile_tokens = 16 * n;
+    SHARED alignas(16) float xs[scores_depth][tile_tokens + 4];
+    SHARED alignas(16) float ws[scores_depth][scores_experts + 4];
     const i64 tiles_e = (args.experts + scores_experts - 1) / scores_experts;
-    const i64 tiles = (args.tokens + scores_tokens - 1) / scores_tokens * tiles_e;
-    const int tid = int(thread_index());
-    const int t0 = tid / 16 * 8, e0 = tid % 16 * 4;
+    const i64 tiles = (args.tokens + tile_tokens - 1) / tile_tokens * tiles_e;
+    const int t0 = int(thread_index()) / 16 * n, e0 = int(thread_index()) % 16 * 4;
 
     for (i64 tile = block_index(); tile < tiles; tile += grid_blocks()) {
-        const i64 first_t = tile / tiles_e * scores_tokens, first_e = tile % tiles_e * scores_experts;
-        float acc[8][4] = {};
+        const i64 first_t = tile / tiles_e * tile_tokens, first_e = tile % tiles_e * scores_experts;
+        ScoreSums<n> sums = {};
+        Slab<tile_tokens> x;
+        Slab<scores_experts> w;
+        x.load(args.x, first_t, args.tokens, args.x_stride, 0, args.width);
+        w.load(args.weights, first_e, args.experts, args.weights_stride, 0, args.width);
         for (i64 k0 = 0; k0 < args.width; k0 += scores_depth) {
-            const int depth = args.width - k0 < scores_depth ? int(args.width - k0) : scores_depth;
             block_sync();
-            for (int i = tid; i < scores_tokens * scores_depth; i += scores_threads) {
-                const int k = i % scores_depth, t = i / scores_depth;
-                const bool real = k < depth && first_t + t < args.tokens;
-                xs[k][t] = real ? args.x[(first_t + t) * args.x_stride + k0 + k] : 0.0f;
-            }
-            for (int i = tid; i < scores_experts * scores_depth; i += scores_threads) {
-                const int k = i % scores_depth, e = i / scores_depth;
-                const bool real = k < depth && first_e + e < args.experts;
-                ws[k][e] = real ? args.weights[(first_e + e) * args.weights_stride + k0 + k] : 0.0f;
-            }
+            x.store(xs);
+            w.store(ws);
             block_sync();
-            // Not a step past the width: adding a zero would turn a sum of -0 into +0.
-            for (int k = 0; k < depth; k++) {
-                float a[8], b[4];
+            x.load(args.x, first_t, args.tokens, args.x_stride, k0 + scores_depth, args.width);
+            w.load(args.weights, first_e, args.experts, args.weights_stride, k0 + scores_depth, args.width);
+            if (args.width - k0 >= scores_depth) {
                 UNROLL
-                for (int i = 0; i < 8; i++) a[i] = xs[k][t0 + i];
-                UNROLL
-                for (int j = 0; j < 4; j++) b[j] = ws[k][e0 + j];
-                UNROLL
-                for (int i = 0; i < 8; i++) {
-                    UNROLL
-                    for (int j = 0; j < 4; j++) acc[i][j] = fma32(a[i], b[j], acc[i][j]);
-                }
+                for (int k = 0; k < scores_depth; k++) sums.add(&xs[k][t0], &ws[k][e0]);
+            } else {
+                // Not a step past the width: adding a zero would turn a sum of -0 into +0.
+                for (int k = 0; k < int(args.width - k0); k++) sums.add(&xs[k][t0], &ws[k][e0]);
             }
         }
         UNROLL
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < n; i++) {
             UNROLL
             for (int j = 0; j < 4; j++)
                 if (first_t + t0 + i < args.tokens && first_e + e0 + j < args.experts)
-                    args.out[(first_t + t0 + i) * args.out_stride + first_e + e0 + j] = canonical(acc[i][j]);
+                    args.out[(first_t + t0 + i) * args.out_stride + first_e + e0 + j] = canonical(sums.v[i][j]);
         }
     }
 }
 
-EXPORT u32 strata_router_scores_shape[3] = {scores_threads, scores_tokens, scores_experts};
+KERNEL(scores_threads, 2) strata_router_scores(ScoresArgs args) { router_scores<8>(args); }
+// For tokens that would not give every multiprocessor a tile of the other size.
+KERNEL(scores_threads, 2) strata_router_few_scores(ScoresArgs args) { router_scores<2>(args); }
+
+EXPORT u32 strata_router_scores_shape[3] = {scores_threads, 16 * 8, scores_experts};
+EXPORT u32 strata_router_few_scores_shape[3] = {scores_threads, 16 * 2, scores_experts};
 
 // ---- top-k ------------------------------------------------------------------
 

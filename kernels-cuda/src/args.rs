@@ -120,7 +120,7 @@ pub struct SwiGluQuantize {
     pub aligned: u32,
 }
 
-/// `router`: `strata_router_scores`.
+/// `router`: `strata_router_scores`, `strata_router_few_scores`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Scores {

@@ -11,6 +11,8 @@ pub const COPY_BLOCKS: &str = "strata_copy_blocks_shape";
 pub const SWIGLU: &str = "strata_swiglu_shape";
 /// `router`: threads, tokens and experts of a tile of scores.
 pub const SCORES: &str = "strata_router_scores_shape";
+/// `router`: the same of `strata_router_few_scores`, for few tokens.
+pub const FEW_SCORES: &str = "strata_router_few_scores_shape";
 /// `router`: threads of a block, tokens they choose for at a time.
 pub const TOP_K: &str = "strata_top_k_shape";
 /// `router`: threads of a block.
@@ -22,8 +24,7 @@ pub const MAP: &str = "strata_map_shape";
 pub const MMQ: &str = "strata_mmq_shapes";
 
 /// The tiles that every product has, widest first: entry points `strata_mmq_{tile}`.
-pub const MMQ_TILES: [&str; 6] =
-    ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
+pub const MMQ_TILES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
 /// One tile of a product.
 #[repr(C)]

@@ -18,8 +18,6 @@ const SWIGLU_QUANTIZE: [&str; 3] =
 
 impl MoeOps for CudaBackend {
     fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
-        let [threads, tokens, experts] = self.shape("router", shapes::SCORES)?;
-        let kernel = self.kernel("router", "strata_router_scores", threads)?;
         let (x, weights) = (Rows::from(op.x()), Rows::from(op.weights()));
         let out = Rows::from(op.out());
         let args = args::Scores {
@@ -33,10 +31,19 @@ impl MoeOps for CudaBackend {
             weights_stride: weights.stride as i64,
             out_stride: out.stride as i64,
         };
-        let tiles = (x.rows as u64).div_ceil(tokens.into())
-            * (weights.rows as u64).div_ceil(experts.into());
-        // SAFETY: the operands were checked; the kernel takes one of these.
-        unsafe { self.stream.launch(&kernel, Grid::UpTo(tiles, 1), &args) }
+        let tiles = |[_, tokens, experts]: [u32; 3]| {
+            let (rows, cols) = (x.rows as u64, weights.rows as u64);
+            rows.div_ceil(tokens.into()) * cols.div_ceil(experts.into())
+        };
+        let mut shape = self.shape("router", shapes::SCORES)?;
+        let mut name = "strata_router_scores";
+        if tiles(shape) < 2 * u64::from(self.gpu().limits.units) {
+            shape = self.shape("router", shapes::FEW_SCORES)?;
+            name = "strata_router_few_scores";
+        }
+        let kernel = self.kernel("router", name, shape[0])?;
+        // SAFETY: the operands were checked; the kernels take one of these.
+        unsafe { self.stream.launch(&kernel, Grid::UpTo(tiles(shape), 1), &args) }
     }
 
     fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {

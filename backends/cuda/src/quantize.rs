@@ -10,7 +10,8 @@ use crate::operand::{self, Rows, TURNS};
 use crate::stream::Grid;
 
 /// The kernels, by layout.
-pub(crate) const NAMES: [&str; 3] = ["strata_quantize_D4", "strata_quantize_DS4", "strata_quantize_D2S6"];
+pub(crate) const NAMES: [&str; 3] =
+    ["strata_quantize_D4", "strata_quantize_DS4", "strata_quantize_D2S6"];
 
 impl Quantize for CudaBackend {
     fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
