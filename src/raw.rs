@@ -62,7 +62,14 @@ impl Quantize {
     pub fn new(format: ActivationFormat, rows: usize, cols: usize) -> Result<Self> {
         at_least_one("columns", cols)?;
         let output = match format {
-            ActivationFormat::Product(_) => q8_1::bytes(rows, cols).ok(),
+            ActivationFormat::Product(_) => {
+                let most = i32::MAX as usize - q8_1::PAD;
+                if rows.max(cols) > most {
+                    let given = format!("{rows} x {cols}");
+                    return Err(Error::invalid("input", given, format!("at most {most} each")));
+                }
+                q8_1::bytes(rows, cols).ok()
+            }
             ActivationFormat::Rows(format) => {
                 whole_blocks(format, cols, format.block_values())?;
                 (cols / format.block_values())
@@ -434,7 +441,9 @@ mod tests {
             error(Quantize::new("q8_K".parse().unwrap(), 1, 100).err()),
             "columns: given 100, expected a multiple of 256, the block of q8_K"
         );
-        assert!(error(Quantize::new("D4".parse().unwrap(), most, 512).err()).contains("2^63"));
+        assert!(error(Quantize::new("D4".parse().unwrap(), most, 512).err()).contains("at most"));
+        assert!(error(Quantize::new("D4".parse().unwrap(), 0, most).err()).contains("at most"));
+        assert!(error(Quantize::new("q8_0".parse().unwrap(), most, 32).err()).contains("2^63"));
         assert!(error(Dequantize::new(WeightType::Q8_0, most, 32).err()).contains("2^63"));
         assert!(error(Mmq::new(WeightType::Q8_0, 0, 32, 1, None).err()).starts_with("rows"));
         assert!(error(Mmq::new(WeightType::Q8_0, 1, 0, 1, None).err()).starts_with("columns"));

@@ -111,7 +111,7 @@ fn refusals_say_what_was_given() {
         (
             format!("raw quantize --layout D4 --rows 18446744073709551615 --cols 2 {x} {out}"),
             2,
-            "a size below 2^63 bytes",
+            "input: given 18446744073709551615 x 2, expected at most",
         ),
         (format!("raw quantize --layout D4 --rows -1 --cols 2 {x} {out}"), 2, "'-1'"),
         (
