@@ -6,7 +6,14 @@
 
 // A fragment has 16 columns (8 where a wave of 32 lanes multiplies by dot products),
 // and a block 64 KiB of shared memory: less than the tiles below would take.
-typedef Tile<2, 4, 2, 2, 1> tile128; // 64 rows x 128 tokens
+// Where a wave has 64 lanes the widest has 256 threads, since 512 would halve the
+// registers of each; and on gfx906, which has no others to spill to, 96 tokens.
+#if defined(__gfx906__)
+typedef Tile<2, 2, 2, 3, 1> tile128;
+#else
+constexpr bool wide_wave = wave_size == 64;
+typedef Tile<2, wide_wave ? 2 : 4, 2, wide_wave ? 4 : 2, 1> tile128; // 64 rows x 128 tokens
+#endif
 typedef Tile<2, 2, 2, 2, 1> tile64;
 typedef Tile<4, 2, 1, 1, 1> tile32;
 typedef Tile<4, 1, 1, 1, 1> tile16;
