@@ -182,7 +182,11 @@ fn order(
 fn cost(tokens: u64, rows: usize, experts: usize) -> u64 {
     // Beside its rows a tile costs what decoding and loading the weights takes, in
     // rows: measured on an H200, where narrow tiles wait for memory.
-    let aside = if tokens < 64 { 28 } else { 10 };
+    let aside = match tokens {
+        ..=32 => 28,
+        ..=96 => 13,
+        _ => 8,
+    };
     let tiles = match experts {
         1 => rows.div_ceil(tokens as usize) as f64,
         _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, tokens as f64),
