@@ -45,18 +45,24 @@ struct block_bytes {
   bool bad_value, bad_header;
 };
 
+template <typename V> inline V max_of(V a, V b) { return a > b ? a : b; }
+
+// The largest of a vector's values, by halves.
 #if LANES > 1
-inline int largest(vint v) {
-  int m = v[0];
-  for (int i = 1; i < LANES; ++i)
-    m = v[i] > m ? v[i] : m;
-  return m;
+typedef int v8i __attribute__((ext_vector_type(8)));
+typedef int v4i __attribute__((ext_vector_type(4)));
+typedef int v2i __attribute__((ext_vector_type(2)));
+inline int largest(v8i v) {
+  const v4i a = max_of(v4i(v.lo), v4i(v.hi));
+  const v2i b = max_of(v2i(a.lo), v2i(a.hi));
+  return max_of(int(b.x), int(b.y));
 }
+#if LANES == 16
+inline int largest(vint v) { return largest(max_of(v8i(v.lo), v8i(v.hi))); }
+#endif
 #else
 inline int largest(vint v) { return v; }
 #endif
-
-inline vint max_of(vint a, vint b) { return choose(a > b, a, b); }
 
 // Scale and codes of `count` vectors: docs/numerics.md, q8_1. The result is d.
 inline float scale_and_codes(const vfloat *x, int count, i8 *codes, bool &bad_value) {
@@ -95,16 +101,52 @@ inline float scale_and_codes(const vfloat *x, int count, i8 *codes, bool &bad_va
   return 1.0f / d_inv;
 }
 
-// The sum of 4 * parts values: four at a time in order, then halves.
-inline float sum(const float *x, int parts) {
-  float p[8];
-  for (int i = 0; i < parts; ++i)
+// Sums of values: four at a time in order, then halves. `sum32` is that of the
+// 32 values at x, `sums16` those of the 16 at x and of the next 16.
+#if LANES == 16
+typedef float v8f __attribute__((ext_vector_type(8)));
+typedef float v4f __attribute__((ext_vector_type(4)));
+typedef float v2f __attribute__((ext_vector_type(2)));
+inline v8f fours(const vfloat *x) {
+  const vfloat a = x[0], b = x[1];
+  v8f p = __builtin_shufflevector(a, b, 0, 4, 8, 12, 16, 20, 24, 28);
+  p = p + __builtin_shufflevector(a, b, 1, 5, 9, 13, 17, 21, 25, 29);
+  p = p + __builtin_shufflevector(a, b, 2, 6, 10, 14, 18, 22, 26, 30);
+  return p + __builtin_shufflevector(a, b, 3, 7, 11, 15, 19, 23, 27, 31);
+}
+inline float sum32(const vfloat *x) {
+  const v8f p = fours(x);
+  const v4f q = v4f(p.lo) + v4f(p.hi);
+  const v2f r = v2f(q.lo) + v2f(q.hi);
+  return r.x + r.y;
+}
+inline v2f sums16(const vfloat *x) {
+  const v8f p = fours(x);
+  const v4f q = __builtin_shufflevector(p, p, 0, 1, 4, 5) + __builtin_shufflevector(p, p, 2, 3, 6, 7);
+  return __builtin_shufflevector(q, q, 0, 2) + __builtin_shufflevector(q, q, 1, 3);
+}
+#else
+typedef float v2f __attribute__((ext_vector_type(2)));
+template <int PARTS> inline float sum(const float *x) {
+  float p[PARTS];
+  for (int i = 0; i < PARTS; ++i)
     p[i] = ((x[4 * i] + x[4 * i + 1]) + x[4 * i + 2]) + x[4 * i + 3];
-  for (int half = parts / 2; half > 0; half /= 2)
+  for (int half = PARTS / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i)
       p[i] += p[i + half];
   return p[0];
 }
+inline float sum32(const vfloat *x) {
+  float v[32];
+  __builtin_memcpy(v, x, sizeof(v));
+  return sum<8>(v);
+}
+inline v2f sums16(const vfloat *x) {
+  float v[32];
+  __builtin_memcpy(v, x, sizeof(v));
+  return v2f{sum<4>(v), sum<4>(v + 16)};
+}
+#endif
 
 // f16 bits for the header; infinity and NaN are noted.
 inline u32 header_half(float x, block_bytes &out) {
@@ -128,22 +170,35 @@ inline void quantize_block(const block_values &in, u32 layout, block_bytes &out)
     }
     return;
   }
-  float x[BLOCK_VALUES];
-  __builtin_memcpy(x, in.x, sizeof(x));
+  constexpr int step = PER_BLOCK / 4; // vectors of 32 values
   if (layout == LAYOUT_DS4) {
     for (int g = 0; g < 4; ++g)
-      out.word[g] = header_half(d[g], out) | header_half(sum(x + 32 * g, 8), out) << 16;
+      out.word[g] = header_half(d[g], out) | header_half(sum32(in.x + step * g), out) << 16;
     return;
   }
   out.word[0] = header_half(d[0], out) | header_half(d[1], out) << 16;
-  for (int g = 0; g < 3; ++g)
-    out.word[1 + g] = header_half(sum(x + 32 * g, 4), out) |
-                      header_half(sum(x + 32 * g + 16, 4), out) << 16;
+  for (int g = 0; g < 3; ++g) {
+    const v2f sums = sums16(in.x + step * g);
+    out.word[1 + g] = header_half(sums.x, out) | header_half(sums.y, out) << 16;
+  }
 }
 
+typedef u32 v4u __attribute__((ext_vector_type(4)));
+#if LANES == 16
+typedef vuint wide;
+#else
+typedef v4u wide;
+#endif
+
+// In pieces as wide as the device stores at once.
 inline void write_block(u8 *to, const block_bytes &b) {
-  for (int i = 0; i < BLOCK_BYTES / 4; ++i)
-    store(to + 4 * i, b.word[i]);
+  constexpr int words = sizeof(wide) / 4, whole = BLOCK_BYTES / 4 / words * words;
+#pragma unroll
+  for (int i = 0; i < whole; i += words)
+    store(to + 4 * i, load<wide>(b.word + i));
+#pragma unroll
+  for (int i = whole; i < BLOCK_BYTES / 4; i += 4)
+    store(to + 4 * i, load<v4u>(b.word + i));
 }
 
 // Values 128 * k_block .. of a row of `cols`, zeros past its end.
@@ -169,12 +224,15 @@ inline void report_block(u32 *word, const block_bytes &b, u32 token, const step 
     report(word, token, s.header_kind);
 }
 
+// Units are in the order of the output's blocks, all rows of one k_block before
+// the next, so that writes of a work-item stay close together.
+
 // Row r of the output is row src[r] of x, or row r without src. Reports the
 // token of the input row: tokens[row], or the row itself.
 KERNEL quantize(const float *x, const u32 *src, const u32 *tokens, u8 *out, u32 *word, step s) {
   share work(u64(s.rows) * s.k_blocks);
   for (u64 n = work.first; n < work.end; ++n) {
-    const u32 row = n / s.k_blocks, k_block = n % s.k_blocks;
+    const u32 row = n % s.rows, k_block = n / s.rows;
     const u32 from = src ? src[row] : row;
     block_values v;
     block_bytes b;
@@ -189,7 +247,7 @@ KERNEL quantize(const float *x, const u32 *src, const u32 *tokens, u8 *out, u32 
 KERNEL quantize_scatter(const float *x, const u32 *slot, u8 *out, u32 *word, step s) {
   share work(u64(s.tokens) * s.k_blocks);
   for (u64 n = work.first; n < work.end; ++n) {
-    const u32 token = n / s.k_blocks, k_block = n % s.k_blocks;
+    const u32 token = n % s.tokens, k_block = n / s.tokens;
     block_values v;
     block_bytes b;
     load_block(x + token * s.stride, k_block, s.cols, v);
@@ -252,7 +310,7 @@ KERNEL swiglu_rows(const float *x, float *out, step s) {
 KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, step s) {
   share work(u64(s.rows) * s.k_blocks);
   for (u64 n = work.first; n < work.end; ++n) {
-    const u32 row = n / s.k_blocks, k_block = n % s.k_blocks;
+    const u32 row = n % s.rows, k_block = n / s.rows;
     const float *from = x + row * s.stride;
     const u32 first = BLOCK_VALUES * k_block;
     block_values v;
