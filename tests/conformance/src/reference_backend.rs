@@ -17,7 +17,8 @@ use strata_core::backend::{
 use strata_core::numerics::f16_to_f32;
 use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
 
-/// See the [module](self).
+/// The plain reference as a backend: host memory, each step by the functions of
+/// [`strata_core::reference`]; the yardstick of the suite.
 #[derive(Debug)]
 pub struct ReferenceBackend {
     info: DeviceInfo,
