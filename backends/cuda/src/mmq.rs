@@ -184,7 +184,7 @@ fn cost(tokens: u64, rows: usize, experts: usize) -> u64 {
     // rows: measured on an H200, where narrow tiles wait for memory.
     let aside = match tokens {
         ..=32 => 28,
-        ..=96 => 13,
+        33..=96 => 13,
         _ => 8,
     };
     let tiles = match experts {
