@@ -55,7 +55,7 @@ fn exhausted_memory_is_an_error_and_leaves_room_for_less() {
     println!("{info:?}");
     assert!(info.free > 0 && info.free <= info.total);
     for bytes in [info.total as usize + 1, 1 << 60] {
-        let error = backend.alloc::<u8>(bytes).err().expect("more than there is");
+        let error = backend.alloc::<u8>(bytes).expect_err("more than there is");
         println!("{error}");
         assert!(matches!(error, Error::OutOfMemory { asked, .. } if asked == bytes as u64));
     }
