@@ -4,6 +4,8 @@
 //! Without a SYCL runtime each test prints `skipped:` and why, unless
 //! `STRATA_REQUIRE_SYCL` is set: then that is a failure.
 
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 use sycl_bindgen::{Arg, Bundle, Code, Error, Kind, Options, Queue, Range, Runtime};
 
 const OPTIONS: [&str; 1] = ["-ffp-contract=off"];
@@ -70,6 +72,7 @@ fn bundle(queue: &Queue) -> Bundle {
 
 #[test]
 fn lists_and_describes_devices() {
+    let _turn = beside_others();
     let Some(queue) = queue() else { return };
     let runtime = Runtime::load(Options::default()).unwrap();
     println!("runtime: {:?}", runtime.found());
@@ -88,6 +91,7 @@ fn lists_and_describes_devices() {
 
 #[test]
 fn runs_a_kernel_with_values_pointers_and_local_memory() {
+    let _turn = beside_others();
     let Some(queue) = queue() else { return };
     let bundle = bundle(&queue);
     let reverse = bundle.kernel("reverse").unwrap();
@@ -120,6 +124,7 @@ fn runs_a_kernel_with_values_pointers_and_local_memory() {
 
 #[test]
 fn runs_in_three_dimensions_and_refuses_ranges_that_do_not_divide() {
+    let _turn = beside_others();
     let Some(queue) = queue() else { return };
     let bundle = bundle(&queue);
     let kernel = bundle.kernel("where").unwrap();
@@ -164,6 +169,7 @@ fn runs_in_three_dimensions_and_refuses_ranges_that_do_not_divide() {
 
 #[test]
 fn says_why_a_kernel_does_not_build() {
+    let _turn = beside_others();
     let Some(queue) = queue() else { return };
     let broken = "#include <sycl/sycl.hpp>\nint f() { return missing_name; }\n";
     let e = Bundle::build(&queue, broken, &[], &[]).err().expect("it cannot build");
@@ -186,6 +192,7 @@ fn says_why_a_kernel_does_not_build() {
 
 #[test]
 fn memory_errors_name_what_was_asked() {
+    let _turn = beside_others();
     let Some(queue) = queue() else { return };
     for bytes in [1u64 << 60, u64::MAX] {
         let e = queue.alloc(bytes).unwrap_err();
@@ -208,6 +215,18 @@ fn memory_errors_name_what_was_asked() {
     empty.download(0, &mut []).unwrap();
 }
 
+/// Held by every test, so that the one which looks at the memory of the process
+/// has it for itself.
+static TURNS: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    TURNS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURNS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Resident memory of this process, in KiB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -217,6 +236,7 @@ fn resident() -> u64 {
 
 #[test]
 fn nothing_leaks_over_a_thousand_repetitions() {
+    let _turn = alone();
     let Some(queue) = queue() else { return };
     let runtime = Runtime::load(Options::default()).unwrap();
     let bundle = bundle(&queue);

@@ -4,6 +4,7 @@
 //! `STRATA_REQUIRE_SYCL` is set.
 
 use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use strata_core::backend::ops::{
     Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows, Rows, Weights,
@@ -27,6 +28,7 @@ fn open() -> Option<SyclBackend> {
 
 #[test]
 fn lists_devices_and_says_what_it_runs_on() {
+    let _turn = beside_others();
     let Some(backend) = open() else { return };
     println!("{}", runtime().unwrap());
     assert!(runtime().unwrap().contains("-ffp-contract=off"));
@@ -49,6 +51,7 @@ fn lists_devices_and_says_what_it_runs_on() {
 
 #[test]
 fn exhausted_memory_is_an_error_and_leaves_room_for_less() {
+    let _turn = beside_others();
     let Some(backend) = open() else { return };
     let backend: &dyn Backend = &backend;
     let info = backend.memory().unwrap();
@@ -97,6 +100,18 @@ fn product(backend: &dyn Backend, ty: WeightType) -> Result<(), Error> {
     Ok(())
 }
 
+/// Held by every test, so that the one which looks at the memory of the process
+/// has it for itself.
+static TURNS: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    TURNS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURNS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Resident memory of this process, in KiB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -105,6 +120,7 @@ fn resident() -> u64 {
 
 #[test]
 fn nothing_leaks_over_a_thousand_streams_and_products() {
+    let _turn = alone();
     let Some(backend) = open() else { return };
     let round = |_| {
         let stream = backend.fork().unwrap();
@@ -124,6 +140,7 @@ fn nothing_leaks_over_a_thousand_streams_and_products() {
 
 #[test]
 fn streams_of_several_threads_share_the_pool() {
+    let _turn = beside_others();
     let Some(backend) = open() else { return };
     std::thread::scope(|scope| {
         for ty in [WeightType::Q8_0, WeightType::Q4_1, WeightType::Q2_K] {
@@ -143,6 +160,7 @@ fn streams_of_several_threads_share_the_pool() {
 
 #[test]
 fn a_machine_without_a_runtime_gets_an_error_that_says_what_to_do() {
+    let _turn = beside_others();
     // The environment is set from outside: this test runs itself again.
     if std::env::var_os("STRATA_TEST_ABSENT").is_some() {
         for error in [SyclBackend::open(0).err(), devices().err(), best().err(), runtime().err()] {
