@@ -1,7 +1,7 @@
 //! Opening the CPU, its threads, and the memory half of the backend.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use strata_core::backend::{
@@ -120,29 +120,56 @@ impl Shared {
     /// Calls `work(i)` for every task `0..tasks`, on all threads: each takes
     /// the next task when it is done with its last.
     pub(crate) fn parallel(&self, tasks: usize, work: impl Fn(usize) + Sync) {
-        self.parallel_with(tasks, || (), |(), task| work(task));
+        self.parallel_on(tasks, tasks, work);
+    }
+
+    /// [`parallel`](Self::parallel) on at most `threads` threads.
+    pub(crate) fn parallel_on(&self, threads: usize, tasks: usize, work: impl Fn(usize) + Sync) {
+        let next = AtomicUsize::new(0);
+        self.on_threads(threads.min(tasks), || {
+            let mut task = next.fetch_add(1, Ordering::Relaxed);
+            while task < tasks {
+                work(task);
+                task = next.fetch_add(1, Ordering::Relaxed);
+            }
+        });
     }
 
     /// [`parallel`](Self::parallel), with something that each thread has for itself.
+    ///
+    /// # Errors
+    /// What a thread could not have; tasks are then left undone.
     pub(crate) fn parallel_with<S>(
         &self,
         tasks: usize,
-        state: impl Fn() -> S + Sync,
+        state: impl Fn() -> Result<S> + Sync,
         work: impl Fn(&mut S, usize) + Sync,
-    ) {
-        let next = AtomicUsize::new(0);
-        let run = || {
+    ) -> Result<()> {
+        let (next, failed) = (AtomicUsize::new(0), OnceLock::new());
+        self.on_threads(tasks, || {
             let mut task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {
                 return;
             }
-            let mut state = state();
-            while task < tasks {
-                work(&mut state, task);
-                task = next.fetch_add(1, Ordering::Relaxed);
+            match state() {
+                Ok(mut state) => {
+                    while task < tasks {
+                        work(&mut state, task);
+                        task = next.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(error) => {
+                    next.fetch_max(tasks, Ordering::Relaxed);
+                    failed.get_or_init(|| error);
+                }
             }
-        };
-        let helpers = self.threads.min(tasks).saturating_sub(1);
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Calls `run` on at most `most` threads, the caller's among them.
+    fn on_threads(&self, most: usize, run: impl Fn() + Sync) {
+        let helpers = self.threads.min(most).saturating_sub(1);
         if helpers == 0 {
             return run();
         }
@@ -156,6 +183,39 @@ impl Shared {
                 (0..helpers).for_each(|_| scope.spawn(move |_| run()));
                 run();
             }),
+        }
+    }
+
+    /// Makes room for `len` values; what `values` held may be lost.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn reserve<T>(&self, values: &mut Vec<T>, len: usize) -> Result<()> {
+        if len <= values.capacity() {
+            return Ok(());
+        }
+        values.clear();
+        let bytes = len.saturating_mul(size_of::<T>());
+        self.free(bytes)?;
+        values.try_reserve_exact(len).map_err(|_| self.full(bytes))
+    }
+
+    /// A system that overcommits would hand out what it does not have, and end the process later:
+    /// what is worth asking for is compared with the free memory first.
+    fn free(&self, asked: usize) -> Result<()> {
+        if asked < WORTH_ASKING || memory_info().ok().is_none_or(|m| asked as u64 <= m.free) {
+            return Ok(());
+        }
+        Err(self.full(asked))
+    }
+
+    fn full(&self, asked: usize) -> Error {
+        let memory = memory_info().ok();
+        Error::OutOfMemory {
+            device: self.info.id.to_string(),
+            asked: asked as u64,
+            free: memory.map_or(0, |m| m.free),
+            total: memory.map_or(0, |m| m.total),
         }
     }
 }
@@ -178,20 +238,10 @@ impl Backend for CpuBackend {
     }
 
     fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        // A system that overcommits would hand out what it does not have, and end the process later.
-        let memory = if bytes < WORTH_ASKING { None } else { memory_info().ok() };
-        let fits = memory.is_none_or(|m| bytes as u64 <= m.free);
-        match fits.then(|| CpuMemory::zeroed(bytes)).flatten() {
+        self.shared.free(bytes)?;
+        match CpuMemory::zeroed(bytes) {
             Some(memory) => Ok(Box::new(memory)),
-            None => {
-                let memory = memory.or_else(|| memory_info().ok());
-                Err(Error::OutOfMemory {
-                    device: self.shared.info.id.to_string(),
-                    asked: bytes as u64,
-                    free: memory.map_or(0, |m| m.free),
-                    total: memory.map_or(0, |m| m.total),
-                })
-            }
+            None => Err(self.shared.full(bytes)),
         }
     }
 

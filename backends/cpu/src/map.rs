@@ -1,14 +1,24 @@
 //! The routing map: a counting sort, on several threads where it is long.
+//!
+//! What it costs is not bytes but stores: a route counts, takes a row, writes
+//! its token there, and adds one to its expert's rows, and a core writes to one
+//! line of its first cache per cycle. See `docs/performance.md`.
 
-use strata_core::Result;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use strata_core::backend::ops::MapRoutes;
+use strata_core::{Error, Result};
 
 use crate::CpuBackend;
 use crate::device::Shared;
+use crate::isa::Work;
 use crate::memory::{self, Parts};
 
-/// Routed rows of a part; fewer are not worth another thread.
+/// Routed rows of a part; fewer are not worth another thread, which takes some
+/// microseconds to come and as many to be waited for.
 const PART_ROWS: usize = 16 << 10;
+/// Ids that are checked, then counted while the first cache holds them.
+const CHECKED: usize = 2048;
 
 impl CpuBackend {
     pub(crate) fn map(&self, op: &mut MapRoutes<'_>) -> Result<()> {
@@ -18,22 +28,17 @@ impl CpuBackend {
         let bounds = memory::values_mut(&mut bounds)?;
         // A part counts every expert: that must stay small beside its rows.
         let most = ids.len() / PART_ROWS.max(bounds.len());
-        in_parts(
-            &self.shared,
-            ids,
-            routes.k(),
-            most.clamp(1, self.shared.threads()),
-            slot,
-            src,
-            bounds,
-        );
-        Ok(())
+        let parts = most.clamp(1, self.shared.threads());
+        in_parts(&self.shared, ids, routes.k(), parts, slot, src, bounds)
     }
 }
 
 /// As [`strata_core::routing::map_into`]: every part counts its ids, then knows
 /// where its rows of each expert begin (behind those of the parts before it)
 /// and fills them.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] for the counts; [`Error::ExpertId`] for an id that is none.
 fn in_parts(
     shared: &Shared,
     ids: &[i32],
@@ -42,50 +47,145 @@ fn in_parts(
     slot: &mut [u32],
     src: &mut [u32],
     bounds: &mut [u32],
-) {
+) -> Result<()> {
     let experts = bounds.len() - 1;
-    let tokens = (ids.len() / k).div_ceil(parts);
-    let mut counts = shared.counts.take();
-    counts.clear();
-    counts.resize(parts * experts, 0);
-    let all = Parts::new(&mut counts);
-    let of = |part: usize| {
-        &ids[(part * tokens * k).min(ids.len())..((part + 1) * tokens * k).min(ids.len())]
-    };
-    shared.parallel(parts, |part| {
-        // SAFETY: one task per part, and its counts are its own.
-        let counts = unsafe { all.part(part * experts, experts) };
-        for &id in of(part) {
-            counts[id as usize] += 1;
+    let rows = ids.len();
+    assert!(rows.is_multiple_of(k) && slot.len() == rows && src.len() == rows, "a row per route");
+    let tokens = (rows / k).div_ceil(parts);
+    let mut scratch = shared.counts.take();
+    let len = 2 * parts * experts;
+    shared.reserve(&mut scratch, len)?;
+    scratch.clear();
+    scratch.resize(len, 0);
+    let (counts, next) = scratch.split_at_mut(parts * experts);
+    let (counts, next) = (Parts::new(counts), Parts::new(next));
+    let (slot, src, bounds) = (Parts::new(slot), Parts::new(src), Parts::new(bounds));
+    let (counted, wrong) = (AtomicUsize::new(0), AtomicBool::new(false));
+    // Counting and filling in one go: threads that came for the one need not be called again.
+    shared.parallel_on(parts, 2 * parts, |task| {
+        let part = task % parts;
+        let first = part * tokens * k;
+        let ids = &ids[first.min(rows)..(first + tokens * k).min(rows)];
+        if task < parts {
+            // SAFETY: one task counts for a part, and none reads before all have counted.
+            let counts = unsafe { counts.part(part * experts, experts) };
+            if !shared.cpu.run(Count { ids, counts }) {
+                wrong.store(true, Ordering::Relaxed);
+            }
+            counted.fetch_add(1, Ordering::Release);
+            return;
         }
+        // Tasks are handed out in order: what is not counted yet, a running thread is counting.
+        while counted.load(Ordering::Acquire) < parts {
+            std::thread::yield_now();
+        }
+        if wrong.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: all have counted.
+        let counts = unsafe { counts.shared() };
+        // SAFETY: one task fills a part: its next rows and its slots are its own ...
+        let (next, slot) =
+            unsafe { (next.part(part * experts, experts), slot.part(first.min(rows), ids.len())) };
+        // SAFETY: ... and so are the bounds, which only the first part writes.
+        let mut bounds = (part == 0).then(|| unsafe { bounds.part(0, experts + 1) });
+        let mut row = 0;
+        for (e, next) in next.iter_mut().enumerate() {
+            let count = |part: usize| counts[part * experts + e];
+            if let Some(bounds) = &mut bounds {
+                bounds[e] = row;
+            }
+            *next = row + (0..part).map(count).sum::<u32>();
+            row += (0..parts).map(count).sum::<u32>();
+        }
+        if let Some(bounds) = bounds {
+            bounds[experts] = row;
+        }
+        // SAFETY: `Count` saw every id to be one of `experts`, and the rows from `next` on were
+        // counted for these very ids: they are inside `src`, and no other route's.
+        unsafe { fill(ids, k, part * tokens, next, slot, src) };
     });
-    let mut rows = 0;
-    for e in 0..experts {
-        bounds[e] = rows;
-        for part in 0..parts {
-            let count = &mut counts[part * experts + e];
-            rows += std::mem::replace(count, rows);
-        }
+    match wrong.into_inner() {
+        false => Ok(()),
+        true => Err(not_an_expert(ids, k, experts)),
     }
-    bounds[experts] = rows;
-    let (next, slot, src) = (Parts::new(&mut counts), Parts::new(slot), Parts::new(src));
-    shared.parallel(parts, |part| {
-        let ids = of(part);
-        // SAFETY: one task per part: its counters and its slots are its own ...
-        let (next, slot) = unsafe {
-            (next.part(part * experts, experts), slot.part(part * tokens * k, ids.len()))
-        };
-        let first = part * tokens;
-        for (t, (ids, slots)) in ids.chunks_exact(k).zip(slot.chunks_exact_mut(k)).enumerate() {
-            for (&id, slot) in ids.iter().zip(slots) {
-                let row = &mut next[id as usize];
-                *slot = *row;
-                // SAFETY: ... and so is every row, which was counted for one id of one part.
-                unsafe { src.part(*row as usize, 1)[0] = (first + t) as u32 };
-                *row += 1;
+}
+
+/// Core hands over only ids that are experts, but memory is safe only where that is seen here.
+#[cold]
+fn not_an_expert(ids: &[i32], k: usize, experts: usize) -> Error {
+    let wrong = |&id: &i32| usize::try_from(id).map_or(true, |id| id >= experts);
+    let at = ids.iter().position(wrong).unwrap_or_default();
+    Error::ExpertId { token: at / k, choice: at % k, id: ids[at], experts }
+}
+
+/// Adds the ids to the counts of their experts; false where an id is none.
+struct Count<'a> {
+    ids: &'a [i32],
+    counts: &'a mut [u32],
+}
+
+impl Work for Count<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        for ids in self.ids.chunks(CHECKED) {
+            // A negative id is a large one.
+            let largest = ids.iter().fold(0, |largest, &id| largest.max(id as u32));
+            if largest as usize >= self.counts.len() {
+                return false;
+            }
+            for &id in ids {
+                // SAFETY: no id of the chunk is larger than `largest`, which is inside.
+                unsafe { *self.counts.get_unchecked_mut(id as u32 as usize) += 1 };
             }
         }
-    });
+        true
+    }
+}
+
+/// Gives every route its expert's next row: `slot` the row, `src` the token.
+///
+/// Two slots are one store, as it is stores that cores wait for.
+///
+/// # Safety
+/// Every id is inside `next`, `slot` is as long as `ids`, a multiple of `k`, and the rows from
+/// `next` on are inside `src` and this caller's alone, one for each id.
+unsafe fn fill(
+    ids: &[i32],
+    k: usize,
+    first: usize,
+    next: &mut [u32],
+    slot: &mut [u32],
+    src: Parts<'_, u32>,
+) {
+    let mut take = |i: usize, token: u32| {
+        // SAFETY: the caller's; i is below `ids.len()`.
+        unsafe {
+            let next = next.get_unchecked_mut(*ids.get_unchecked(i) as u32 as usize);
+            let row = *next;
+            *next = row + 1;
+            src.set(row as usize, token);
+            row
+        }
+    };
+    let slot = slot.as_mut_ptr();
+    let mut i = 0;
+    for token in first..first + ids.len() / k {
+        let (token, end) = (token as u32, i + k);
+        while i + 2 <= end {
+            let pair = [take(i, token), take(i + 1, token)];
+            // SAFETY: i + 1 is below `end`, which is at most `ids.len()`, and slots are as many.
+            unsafe { slot.add(i).cast::<[u32; 2]>().write(pair) };
+            i += 2;
+        }
+        if i < end {
+            // SAFETY: as above.
+            unsafe { slot.add(i).write(take(i, token)) };
+            i += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +198,9 @@ mod tests {
     #[test]
     fn parts_give_the_map_of_one() {
         let mut random = SplitMix64::new(7);
-        for (tokens, k, experts, threads) in [(1, 1, 1, 2), (100, 3, 7, 4), (5001, 10, 512, 3)] {
+        for (tokens, k, experts, threads) in
+            [(1, 1, 1, 2), (100, 3, 7, 4), (700, 2, 9, 1), (5001, 10, 512, 3)]
+        {
             let backend =
                 CpuBackend::new(CpuOptions { threads: Some(threads), isa: None }).unwrap();
             let rows = tokens * k;
@@ -106,9 +208,29 @@ mod tests {
                 (0..rows).map(|_| (random.next_u64() % experts as u64) as i32).collect();
             let new = || (vec![9; rows], vec![9; rows], vec![9; experts + 1]);
             let ((mut slot, mut src, mut bounds), mut expected) = (new(), new());
-            in_parts(&backend.shared, &ids, k, threads, &mut slot, &mut src, &mut bounds);
+            in_parts(&backend.shared, &ids, k, threads, &mut slot, &mut src, &mut bounds).unwrap();
             routing::map_into(&ids, k, &mut expected.0, &mut expected.1, &mut expected.2);
             assert!((slot, src, bounds) == expected, "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn an_id_that_is_no_expert_is_refused() {
+        let options = CpuOptions { threads: Some(2), isa: None };
+        let backend = CpuBackend::new(options).unwrap();
+        for (at, id) in [(0, 7), (4999, -1), (5000, i32::MIN), (9999, i32::MAX)] {
+            let mut ids = vec![6; 10_000];
+            ids[at] = id;
+            let (mut slot, mut src, mut bounds) = (vec![9; 10_000], vec![9; 10_000], vec![9; 8]);
+            for parts in [1, 2] {
+                let map =
+                    in_parts(&backend.shared, &ids, 4, parts, &mut slot, &mut src, &mut bounds);
+                let message = map.unwrap_err().to_string();
+                let (token, choice) = (at / 4, at % 4);
+                let expected =
+                    format!("token {token}, choice {choice}: expert id {id}, expected 0..7");
+                assert_eq!(message, expected);
+            }
         }
     }
 }

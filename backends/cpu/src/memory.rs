@@ -163,6 +163,26 @@ impl<'a, T> Parts<'a, T> {
         // SAFETY: the range was checked, and the caller keeps parts apart.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
     }
+
+    /// All values, to be read.
+    ///
+    /// # Safety
+    /// While the slice lives, no one may write to one of its values.
+    pub(crate) unsafe fn shared(&self) -> &'a [T] {
+        // SAFETY: they are borrowed for 'a, and the caller keeps writers away.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// Sets one value.
+    ///
+    /// # Safety
+    /// `at` must lie inside, and no one may read or write this value meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, at: usize, value: T) {
+        debug_assert!(at < self.len, "a value inside its values");
+        // SAFETY: the caller's.
+        unsafe { self.start.as_ptr().add(at).write(value) };
+    }
 }
 
 #[cfg(test)]

@@ -33,9 +33,13 @@ impl Scatter for CpuBackend {
             let out = Parts::new(out);
             let tokens = x.rows();
             let x = Input { values: memory::values(x.data()), stride: x.stride(), cols: x.cols() };
-            let loan = || self.shared.blocks.take();
-            self.shared.parallel_with(k_blocks(x.cols), loan, |blocks, k_block| {
+            let loan = || {
+                let mut blocks = self.shared.blocks.take();
+                self.shared.reserve(&mut blocks, tokens)?;
                 blocks.resize(tokens, [0; BLOCK_BYTES]);
+                Ok(blocks)
+            };
+            self.shared.parallel_with(k_blocks(x.cols), loan, |blocks, k_block| {
                 self.shared.cpu.run_simd(KBlock {
                     x,
                     src,
@@ -49,7 +53,7 @@ impl Scatter for CpuBackend {
                     past_caches,
                     reporter: reporter.as_ref(),
                 });
-            });
+            })?;
         }
         match (reporter, op.report_to()) {
             (Some(reporter), Some(to)) => reporter.finish(to),

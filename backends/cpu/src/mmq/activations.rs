@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use strata_core::Result;
 use strata_core::format::scale::f16;
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout};
 
 use super::SLAB;
 use super::tile::Shape;
+use crate::device::Shared;
 use crate::isa::Work;
 use crate::simd::Simd;
 
@@ -44,6 +46,24 @@ pub(super) struct RoutedRows {
 }
 
 impl RoutedRows {
+    /// Makes room for `count` rows of `cols` values, so that [`spread`](Self::spread) allocates
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](strata_core::Error::OutOfMemory).
+    pub(super) fn reserve(
+        &mut self,
+        shared: &Shared,
+        count: usize,
+        cols: usize,
+        shape: Shape,
+    ) -> Result<()> {
+        let slabs = cols.div_ceil(SLAB) * count;
+        shared.reserve(&mut self.codes, slabs * shape.words())?;
+        shared.reserve(&mut self.scales, slabs * SCALES)?;
+        shared.reserve(&mut self.sums, slabs * shape.sums())
+    }
+
     /// Takes over the routed rows `rows`.
     pub(super) fn spread<S: Simd>(
         &mut self,

@@ -99,7 +99,10 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Product<'_>) -> Result<(
         Rows::Indexed(map) => (memory::values(map.bounds()), Source::Of(memory::values(map.src()))),
     };
     let tile_rows = VECTORS * S::LANES;
-    let plan = Plan::new(bounds, weights.rows(), weights.cols(), tile_rows, shared.threads());
+    let mut parts = Vec::new();
+    shared.reserve(&mut parts, Plan::most_parts(bounds, weights.cols()))?;
+    let plan =
+        Plan::new(parts, bounds, weights.rows(), weights.cols(), tile_rows, shared.threads());
     let decoder = dispatch!(weights.ty(), F => Decoder::<S>::of::<F>());
     let kernels = dispatch!(weights.ty(), F => Kernels::<S>::of::<F>());
     let dst_stride = op.dst().stride();
@@ -127,11 +130,12 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Product<'_>) -> Result<(
         let worker = || {
             let mut worker = shared.workers.take();
             worker.held = None;
-            worker
+            worker.rows.reserve(shared, plan.most_rows(), q8.cols(), launch.kernels.shape)?;
+            shared.reserve(&mut worker.acc, plan.most_rows() * tile_rows)?;
+            Ok(worker)
         };
-        shared.parallel_with(plan.units(), worker, |worker, i| launch.unit(&plan.unit(i), worker));
+        shared.parallel_with(plan.units(), worker, |worker, i| launch.unit(&plan.unit(i), worker))
     }
-    Ok(())
 }
 
 impl<S: Simd> Launch<'_, S> {

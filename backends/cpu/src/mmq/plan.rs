@@ -20,7 +20,7 @@ pub(super) struct Unit {
 }
 
 /// Routed rows of one expert that are worked on together.
-struct Part {
+pub(super) struct Part {
     expert: usize,
     rows: Range<usize>,
     /// The first of its units.
@@ -36,18 +36,30 @@ pub(super) struct Plan {
     weight_rows: usize,
 }
 
+/// The most routed rows of a part.
+fn most_rows(cols: usize) -> usize {
+    // Codes are two bytes at most.
+    (ROUTED_BYTES / (2 * cols.next_multiple_of(SLAB))).clamp(16, 512)
+}
+
 impl Plan {
-    /// Cuts the rows that `bounds` gives each expert; experts without rows get no unit.
+    /// The most parts that [`new`](Self::new) cuts these rows into.
+    pub(super) fn most_parts(bounds: &[u32], cols: usize) -> usize {
+        let most = most_rows(cols);
+        bounds.windows(2).map(|bounds| ((bounds[1] - bounds[0]) as usize).div_ceil(most)).sum()
+    }
+
+    /// Cuts the rows that `bounds` gives each expert; experts without rows get no unit. `parts`
+    /// has room for them.
     pub(super) fn new(
+        mut parts: Vec<Part>,
         bounds: &[u32],
         weight_rows: usize,
         cols: usize,
         tile_rows: usize,
         threads: usize,
     ) -> Self {
-        // Codes are two bytes at most.
-        let most = (ROUTED_BYTES / (2 * cols.next_multiple_of(SLAB))).clamp(16, 512);
-        let mut parts = Vec::new();
+        let most = most_rows(cols);
         for (expert, bounds) in bounds.windows(2).enumerate() {
             let rows = bounds[0] as usize..bounds[1] as usize;
             if rows.is_empty() {
@@ -61,7 +73,7 @@ impl Plan {
             }
         }
         // Heavy ones first: the light ones then fill the gaps at the end.
-        parts.sort_by_key(|part| std::cmp::Reverse(part.rows.len()));
+        parts.sort_unstable_by_key(|part| (std::cmp::Reverse(part.rows.len()), part.rows.start));
         let cost = |part: &Part| part.rows.len() + DECODE;
         let total = parts.iter().map(cost).sum::<usize>() * weight_rows;
         let target = total / (threads * UNITS_PER_THREAD);
@@ -78,6 +90,11 @@ impl Plan {
 
     pub(super) fn units(&self) -> usize {
         self.units
+    }
+
+    /// The rows of the largest unit.
+    pub(super) fn most_rows(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.rows.len())
     }
 
     pub(super) fn unit(&self, i: usize) -> Unit {
@@ -109,11 +126,13 @@ mod tests {
             for count in &counts {
                 bounds.push(bounds.last().unwrap() + *count as u32);
             }
-            let plan = Plan::new(&bounds, weight_rows, cols, tile_rows, threads);
+            let plan = Plan::new(Vec::new(), &bounds, weight_rows, cols, tile_rows, threads);
+            prop_assert!(plan.parts.len() <= Plan::most_parts(&bounds, cols));
             let rows = *bounds.last().unwrap() as usize;
             let mut seen = vec![0usize; rows];
             for i in 0..plan.units() {
                 let unit = plan.unit(i);
+                prop_assert!(unit.rows.len() <= plan.most_rows());
                 prop_assert!(!unit.rows.is_empty() && !unit.weight_rows.is_empty());
                 prop_assert!(unit.rows.start >= bounds[unit.expert] as usize);
                 prop_assert!(unit.rows.end <= bounds[unit.expert + 1] as usize);
