@@ -15,10 +15,11 @@ pub use tables::{offset, table};
 use strata_core::WeightType;
 
 /// Files that sources include, as (name, text).
-pub const HEADERS: [(&str, &str); 3] = [
+pub const HEADERS: [(&str, &str); 4] = [
     ("base.hpp", include_str!("../sycl/base.hpp")),
     ("dot.hpp", include_str!("../sycl/dot.hpp")),
     ("format.hpp", include_str!("../sycl/format.hpp")),
+    ("q8.hpp", include_str!("../sycl/q8.hpp")),
 ];
 
 /// What is compiled at once.

@@ -33,8 +33,8 @@ using u64 = unsigned long;
 #endif
 
 // A kernel over one dimension. With vectors in a work-item there is nothing
-// left for the device's compiler to spread over a sub-group: work-groups are
-// single then, which keeps it from trying.
+// left for the device's compiler to spread over a sub-group, and work-groups
+// are single. It would try all the same: the host tells it not to.
 #if LANES > 1
 #define KERNEL                                                                 \
   extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(                                \

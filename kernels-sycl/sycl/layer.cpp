@@ -4,15 +4,7 @@
 // Work is cut into units (a q8_1 block, or some columns of a row) and each
 // work-item does a share of consecutive ones; the host launches as many
 // work-items as the device keeps busy.
-#include "base.hpp"
-
-#define BLOCK_VALUES 128
-#define BLOCK_BYTES 144
-#define PER_BLOCK (BLOCK_VALUES / LANES)
-
-#define LAYOUT_D4 0
-#define LAYOUT_DS4 1
-#define LAYOUT_D2S6 2
+#include "q8.hpp"
 
 // Columns of a unit where a step works on columns.
 #define COLUMNS (LANES > 1 ? 4 * LANES : 1)
@@ -34,229 +26,139 @@ struct step {
 
 // ---- q8_1 ----
 
-// The values of one block.
-struct block_values {
-  vfloat x[PER_BLOCK];
-};
-
-// One block as it lies in memory, and what was not finite about it.
-struct block_bytes {
-  u32 word[BLOCK_BYTES / 4];
-  bool bad_value, bad_header;
-};
-
-template <typename V> inline V max_of(V a, V b) { return a > b ? a : b; }
-
-// The largest of a vector's values, by halves.
-#if LANES > 1
-typedef int v8i __attribute__((ext_vector_type(8)));
-typedef int v4i __attribute__((ext_vector_type(4)));
-typedef int v2i __attribute__((ext_vector_type(2)));
-inline int largest(v8i v) {
-  const v4i a = max_of(v4i(v.lo), v4i(v.hi));
-  const v2i b = max_of(v2i(a.lo), v2i(a.hi));
-  return max_of(int(b.x), int(b.y));
-}
-#if LANES == 16
-inline int largest(vint v) { return largest(max_of(v8i(v.lo), v8i(v.hi))); }
-#endif
-#else
-inline int largest(vint v) { return v; }
-#endif
-
-// Scale and codes of `count` vectors: docs/numerics.md, q8_1. The result is d.
-inline float scale_and_codes(const vfloat *x, int count, i8 *codes, bool &bad_value) {
-  // Magnitudes of floats order like their bits, with NaN on top.
-  vint most = vint(-1), raw = vint(0);
-  for (int i = 0; i < count; ++i) {
-    vint a = bits_of(x[i]) & 0x7fffffff;
-    raw = max_of(raw, a);
-    most = max_of(most, choose(a > 0x7f800000, vint(-1), a));
-  }
-  if (largest(raw) >= 0x7f800000)
-    bad_value = true;
-  int m = largest(most);
-  float amax = as_float(m < 0 ? 0x7fc00000u : static_cast<u32>(m));
-  float d_inv = 127.0f / amax;
-  for (int i = 0; i < count; ++i) {
-    vfloat y = x[i] * vfloat(d_inv);
-    y = choose(y > vfloat(127.0f), vfloat(127.0f), y);
-    y = choose(y < vfloat(-127.0f), vfloat(-127.0f), y);
-    y = choose(y == y, y, vfloat(0.0f));
-#if LANES > 1
-    vint q = __builtin_convertvector(y, vint);
-#else
-    int q = static_cast<int>(y);
-#endif
-    vfloat rest = y - to_float(q); // exact
-    q += choose(rest >= vfloat(0.5f), vint(1), vint(0));
-    q -= choose(rest <= vfloat(-0.5f), vint(1), vint(0));
-#if LANES > 1
-    typedef i8 vbyte __attribute__((ext_vector_type(LANES)));
-    store(codes + LANES * i, __builtin_convertvector(q, vbyte));
-#else
-    codes[i] = static_cast<i8>(q);
-#endif
-  }
-  return 1.0f / d_inv;
-}
-
-// Sums of values: four at a time in order, then halves. `sum32` is that of the
-// 32 values at x, `sums16` those of the 16 at x and of the next 16.
-#if LANES == 16
-typedef float v8f __attribute__((ext_vector_type(8)));
-typedef float v4f __attribute__((ext_vector_type(4)));
-typedef float v2f __attribute__((ext_vector_type(2)));
-inline v8f fours(const vfloat *x) {
-  const vfloat a = x[0], b = x[1];
-  v8f p = __builtin_shufflevector(a, b, 0, 4, 8, 12, 16, 20, 24, 28);
-  p = p + __builtin_shufflevector(a, b, 1, 5, 9, 13, 17, 21, 25, 29);
-  p = p + __builtin_shufflevector(a, b, 2, 6, 10, 14, 18, 22, 26, 30);
-  return p + __builtin_shufflevector(a, b, 3, 7, 11, 15, 19, 23, 27, 31);
-}
-inline float sum32(const vfloat *x) {
-  const v8f p = fours(x);
-  const v4f q = v4f(p.lo) + v4f(p.hi);
-  const v2f r = v2f(q.lo) + v2f(q.hi);
-  return r.x + r.y;
-}
-inline v2f sums16(const vfloat *x) {
-  const v8f p = fours(x);
-  const v4f q = __builtin_shufflevector(p, p, 0, 1, 4, 5) + __builtin_shufflevector(p, p, 2, 3, 6, 7);
-  return __builtin_shufflevector(q, q, 0, 2) + __builtin_shufflevector(q, q, 1, 3);
-}
-#else
-typedef float v2f __attribute__((ext_vector_type(2)));
-template <int PARTS> inline float sum(const float *x) {
-  float p[PARTS];
-  for (int i = 0; i < PARTS; ++i)
-    p[i] = ((x[4 * i] + x[4 * i + 1]) + x[4 * i + 2]) + x[4 * i + 3];
-  for (int half = PARTS / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i)
-      p[i] += p[i + half];
-  return p[0];
-}
-inline float sum32(const vfloat *x) {
-  float v[32];
-  __builtin_memcpy(v, x, sizeof(v));
-  return sum<8>(v);
-}
-inline v2f sums16(const vfloat *x) {
-  float v[32];
-  __builtin_memcpy(v, x, sizeof(v));
-  return v2f{sum<4>(v), sum<4>(v + 16)};
-}
-#endif
-
-// f16 bits for the header; infinity and NaN are noted.
-inline u32 header_half(float x, block_bytes &out) {
-  u32 h = to_half(x);
-  out.bad_header = out.bad_header || (h & 0x7c00) == 0x7c00;
-  return h;
-}
-
-inline void quantize_block(const block_values &in, u32 layout, block_bytes &out) {
-  out.bad_value = out.bad_header = false;
-  i8 *codes = reinterpret_cast<i8 *>(out.word + 4);
-  const int groups = layout == LAYOUT_D2S6 ? 2 : 4, each = PER_BLOCK / groups;
-  float d[4];
-  for (int g = 0; g < groups; ++g)
-    d[g] = scale_and_codes(in.x + g * each, each, codes + g * (BLOCK_VALUES / groups),
-                           out.bad_value);
-  if (layout == LAYOUT_D4) {
-    for (int g = 0; g < 4; ++g) {
-      out.word[g] = as_bits(canonical(d[g]));
-      out.bad_header = out.bad_header || !finite(d[g]);
-    }
-    return;
-  }
-  constexpr int step = PER_BLOCK / 4; // vectors of 32 values
-  if (layout == LAYOUT_DS4) {
-    for (int g = 0; g < 4; ++g)
-      out.word[g] = header_half(d[g], out) | header_half(sum32(in.x + step * g), out) << 16;
-    return;
-  }
-  out.word[0] = header_half(d[0], out) | header_half(d[1], out) << 16;
-  for (int g = 0; g < 3; ++g) {
-    const v2f sums = sums16(in.x + step * g);
-    out.word[1 + g] = header_half(sums.x, out) | header_half(sums.y, out) << 16;
-  }
-}
-
-typedef u32 v4u __attribute__((ext_vector_type(4)));
-#if LANES == 16
-typedef vuint wide;
-#else
-typedef v4u wide;
-#endif
-
-// In pieces as wide as the device stores at once.
-inline void write_block(u8 *to, const block_bytes &b) {
-  constexpr int words = sizeof(wide) / 4, whole = BLOCK_BYTES / 4 / words * words;
-#pragma unroll
-  for (int i = 0; i < whole; i += words)
-    store(to + 4 * i, load<wide>(b.word + i));
-#pragma unroll
-  for (int i = whole; i < BLOCK_BYTES / 4; i += 4)
-    store(to + 4 * i, load<v4u>(b.word + i));
-}
-
-// Values 128 * k_block .. of a row of `cols`, zeros past its end.
-inline void load_block(const float *row, u32 k_block, u32 cols, block_values &out) {
-  const u32 first = BLOCK_VALUES * k_block;
-  if (first + BLOCK_VALUES <= cols) {
-    for (int i = 0; i < PER_BLOCK; ++i)
-      out.x[i] = load<vfloat>(row + first + LANES * i);
-    return;
-  }
-  float x[BLOCK_VALUES];
-  for (u32 i = 0; i < BLOCK_VALUES; ++i)
-    x[i] = first + i < cols ? row[first + i] : 0.0f;
-  __builtin_memcpy(out.x, x, sizeof(x));
-}
-
-inline void report_block(u32 *word, const block_bytes &b, u32 token, const step &s) {
+inline void report_block(u32 *word, seen bad, u32 token, const step &s) {
   if (word == nullptr)
     return;
-  if (b.bad_value)
+  if (bad.value)
     report(word, token, s.value_kind);
-  if (b.bad_header)
+  if (bad.header)
     report(word, token, s.header_kind);
 }
 
-// Units are in the order of the output's blocks, all rows of one k_block before
-// the next, so that writes of a work-item stay close together.
+// Runs f(row, k_block) for every block of `rows` rows of `k_blocks`. Units of a
+// GPU are blocks in the order of the output, all rows of one k_block before the
+// next: neighbours write what lies together. Those of a CPU device are runs of
+// UNIT_ROWS rows, all of their k_blocks in turn: reads walk forwards too.
+#define UNIT_ROWS (LANES > 1 ? 16 : 1)
+template <typename F> inline void blocks(u32 rows, u32 k_blocks, F &&f) {
+#if LANES == 1
+  share work(u64(rows) * k_blocks);
+  for (u64 n = work.first; n < work.end; ++n)
+    f(n % rows, n / rows);
+#else
+  share work(u64((rows + UNIT_ROWS - 1) / UNIT_ROWS) * k_blocks);
+  u32 first = work.first / k_blocks * UNIT_ROWS, k_block = work.first % k_blocks;
+  for (u64 n = work.first; n < work.end; ++n) {
+    const u32 end = rows - first < UNIT_ROWS ? rows : first + UNIT_ROWS;
+#pragma nounroll
+    for (u32 row = first; row < end; ++row)
+      f(row, k_block);
+    if (++k_block == k_blocks) {
+      k_block = 0;
+      first += UNIT_ROWS;
+    }
+  }
+#endif
+}
+
+// f(LAYOUT), the layout as a constant.
+template <typename F> inline void with_layout(u32 layout, F &&f) {
+  if (layout == LAYOUT_D4)
+    f(std::integral_constant<int, LAYOUT_D4>());
+  else if (layout == LAYOUT_DS4)
+    f(std::integral_constant<int, LAYOUT_DS4>());
+  else
+    f(std::integral_constant<int, LAYOUT_D2S6>());
+}
+
+// One block of a row of `cols` values, zeros past its end.
+template <int LAYOUT>
+inline seen block_of_row(const float *row, u32 k_block, u32 cols, u8 *out) {
+  const u32 first = BLOCK_VALUES * k_block;
+  if (LANES > 1 && first + BLOCK_VALUES <= cols)
+    return quantize_block<LAYOUT>(row + first, out);
+  float x[BLOCK_VALUES];
+  for (u32 i = 0; i < BLOCK_VALUES; ++i)
+    x[i] = first + i < cols ? row[first + i] : 0.0f;
+  return quantize_block<LAYOUT>(x, out);
+}
 
 // Row r of the output is row src[r] of x, or row r without src. Reports the
 // token of the input row: tokens[row], or the row itself.
 KERNEL quantize(const float *x, const u32 *src, const u32 *tokens, u8 *out, u32 *word, step s) {
-  share work(u64(s.rows) * s.k_blocks);
-  for (u64 n = work.first; n < work.end; ++n) {
-    const u32 row = n % s.rows, k_block = n / s.rows;
-    const u32 from = src ? src[row] : row;
-    block_values v;
-    block_bytes b;
-    load_block(x + from * s.stride, k_block, s.cols, v);
-    quantize_block(v, s.layout, b);
-    write_block(out + (u64(k_block) * s.rows + row) * BLOCK_BYTES, b);
-    report_block(word, b, tokens ? tokens[from] : from, s);
-  }
+  with_layout(s.layout, [&](auto layout) {
+    blocks(s.rows, s.k_blocks, [&](u32 row, u32 k_block) {
+      const u32 from = src ? src[row] : row;
+      const seen bad = block_of_row<layout>(x + from * s.stride, k_block, s.cols,
+                                            out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
+      report_block(word, bad, tokens ? tokens[from] : from, s);
+    });
+  });
 }
 
-// Each token once, to its k rows.
-KERNEL quantize_scatter(const float *x, const u32 *slot, u8 *out, u32 *word, step s) {
-  share work(u64(s.tokens) * s.k_blocks);
-  for (u64 n = work.first; n < work.end; ++n) {
-    const u32 token = n % s.tokens, k_block = n / s.tokens;
-    block_values v;
-    block_bytes b;
-    load_block(x + token * s.stride, k_block, s.cols, v);
-    quantize_block(v, s.layout, b);
-    u8 *column = out + u64(k_block) * s.rows * BLOCK_BYTES;
-    for (u32 j = 0; j < s.k; ++j)
-      write_block(column + u64(slot[u64(token) * s.k + j]) * BLOCK_BYTES, b);
-    report_block(word, b, token, s);
+#if LANES > 1
+typedef u32 v16u __attribute__((ext_vector_type(16)));
+typedef u32 v4u __attribute__((ext_vector_type(4)));
+
+// Row r of the output is block src[r]. What goes past the caches need not be
+// fetched before it is written. The two ways differ in more than that, or the
+// compiler makes one of them that is half of each.
+template <bool PAST_CACHES>
+inline void copy_blocks(const u8 *blocks, const u32 *src, u32 rows, u8 *to) {
+#pragma nounroll
+  for (u32 row = 0; row < rows; ++row, to += BLOCK_BYTES) {
+    const u8 *from = blocks + u64(src[row]) * BLOCK_BYTES;
+    if constexpr (PAST_CACHES) {
+#pragma unroll
+      for (int i = 0; i < BLOCK_BYTES; i += 16)
+        __builtin_nontemporal_store(load<v4u>(from + i), reinterpret_cast<v4u *>(to + i));
+    } else {
+      store(to, load<v16u>(from));
+      store(to + 64, load<v16u>(from + 64));
+      store(to + 128, load<v4u>(from + 128));
+    }
   }
+}
+#endif
+
+// Each token once, to its k rows. A work-item of a GPU writes all rows of a
+// block. On a CPU device it quantizes one k_block of all tokens into its part
+// of `aside`, and then writes the output's rows in their order: written token by
+// token they would be half-filled lines here and there.
+KERNEL quantize_scatter(const float *x, const u32 *slot, const u32 *src, u8 *aside, u8 *out,
+                        u32 *word, step s) {
+  with_layout(s.layout, [&](auto layout) {
+#if LANES == 1
+    blocks(s.tokens, s.k_blocks, [&](u32 token, u32 k_block) {
+      alignas(16) u8 b[BLOCK_BYTES];
+      const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s.cols, b);
+      u8 *column = out + u64(k_block) * s.rows * BLOCK_BYTES;
+      for (u32 j = 0; j < s.k; ++j)
+        __builtin_memcpy(column + u64(slot[u64(token) * s.k + j]) * BLOCK_BYTES, b, BLOCK_BYTES);
+      report_block(word, bad, token, s);
+    });
+#else
+    u8 *own = aside + work_item().get_global_id(0) * s.tokens * BLOCK_BYTES;
+    const u64 bytes = u64(s.k_blocks) * s.rows * BLOCK_BYTES;
+    const bool past_caches = bytes >= 24 << 20 && reinterpret_cast<u64>(out) % 16 == 0;
+    share work(s.k_blocks);
+    for (u64 k_block = work.first; k_block < work.end; ++k_block) {
+#pragma nounroll
+      for (u32 token = 0; token < s.tokens; ++token) {
+        const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s.cols,
+                                              own + u64(token) * BLOCK_BYTES);
+        report_block(word, bad, token, s);
+      }
+      u8 *to = out + k_block * s.rows * BLOCK_BYTES;
+      if (past_caches)
+        copy_blocks<true>(own, src, s.rows, to);
+      else
+        copy_blocks<false>(own, src, s.rows, to);
+    }
+    if (past_caches)
+      sycl::atomic_fence(sycl::memory_order::seq_cst, sycl::memory_scope::system);
+#endif
+  });
 }
 
 // ---- SwiGLU ----
@@ -308,26 +210,21 @@ KERNEL swiglu_rows(const float *x, float *out, step s) {
 }
 
 KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, step s) {
-  share work(u64(s.rows) * s.k_blocks);
-  for (u64 n = work.first; n < work.end; ++n) {
-    const u32 row = n % s.rows, k_block = n / s.rows;
-    const float *from = x + row * s.stride;
-    const u32 first = BLOCK_VALUES * k_block;
-    block_values v;
-    if (first + BLOCK_VALUES <= s.cols) {
-      for (int i = 0; i < PER_BLOCK; ++i)
-        v.x[i] = hidden_vector(from, first + LANES * i, s);
-    } else {
+  with_layout(s.layout, [&](auto layout) {
+    blocks(s.rows, s.k_blocks, [&](u32 row, u32 k_block) {
+      const float *from = x + row * s.stride;
+      const u32 first = BLOCK_VALUES * k_block;
       float h[BLOCK_VALUES];
-      for (u32 i = 0; i < BLOCK_VALUES; ++i)
-        h[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
-      __builtin_memcpy(v.x, h, sizeof(h));
-    }
-    block_bytes b;
-    quantize_block(v, s.layout, b);
-    write_block(out + (u64(k_block) * s.rows + row) * BLOCK_BYTES, b);
-    report_block(word, b, tokens ? tokens[row] : row, s);
-  }
+      if (first + BLOCK_VALUES <= s.cols)
+        for (u32 i = 0; i < BLOCK_VALUES; i += LANES)
+          store(h + i, hidden_vector(from, first + i, s));
+      else
+        for (u32 i = 0; i < BLOCK_VALUES; ++i)
+          h[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
+      const seen bad = quantize_block<layout>(h, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
+      report_block(word, bad, tokens ? tokens[row] : row, s);
+    });
+  });
 }
 
 // ---- combine ----

@@ -24,11 +24,15 @@ const SONAME: &str = env!("STRATA_SYCL_SONAME");
 pub struct Options {
     /// Keep compiled kernels on disk between runs (`SYCL_CACHE_PERSISTENT=1`).
     pub persistent_cache: bool,
+    /// Whether the OpenCL CPU device looks for vectors across work-items. Kernels
+    /// with one work-item per work-group gain nothing and compile several times
+    /// as long; `false` sets `CL_CONFIG_USE_VECTORIZER=false`.
+    pub cpu_vectorizer: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { persistent_cache: true }
+        Options { persistent_cache: true, cpu_vectorizer: true }
     }
 }
 
@@ -148,6 +152,9 @@ fn prepare_environment(found: &Found, options: Options) {
         set("OCL_ICD_FILENAMES", cpu.as_os_str());
     }
     set("UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS", "1".as_ref());
+    if !options.cpu_vectorizer {
+        set("CL_CONFIG_USE_VECTORIZER", "false".as_ref());
+    }
     if options.persistent_cache {
         set("SYCL_CACHE_PERSISTENT", "1".as_ref());
     }

@@ -1,10 +1,12 @@
 //! The SYCL backend beside the CPU backend on the same cores, in one run.
 //!
-//! `cargo run --release -p strata-sycl --example speed [TYPE ...]`: quantization,
+//! `cargo run --release -p strata-sycl --example speed [TEXT ...]`: quantization,
 //! the map, products of 32 experts (top-4, 1280 x 2560, 512 tokens), and a
-//! layer of them. Each row gives wall time (the best of its runs) and the
-//! processor time of all threads per run, which other programs on the machine
-//! disturb less, and how many times as fast as the CPU backend SYCL is by each.
+//! layer of them; with texts, the rows whose names contain one of them. The two
+//! backends take turns. Each row gives the least wall time of all runs, and the
+//! median over the turns of the processor time of all threads per run, which
+//! other programs on the machine disturb less; and how many times as fast as
+//! the CPU backend SYCL is by each.
 
 use std::time::Instant;
 
@@ -34,7 +36,10 @@ fn processor() -> f64 {
     fields.skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// Best wall seconds, and processor seconds per run.
+/// Turns that each backend has.
+const TURNS: usize = 5;
+
+/// Least wall seconds, and processor seconds per run.
 fn time(
     backend: &dyn Backend,
     run: &mut dyn FnMut(&dyn Backend) -> Result<()>,
@@ -43,7 +48,7 @@ fn time(
     backend.synchronize()?;
     let (start, before) = (Instant::now(), processor());
     let (mut best, mut runs) = (f64::INFINITY, 0);
-    while processor() - before < 1.0 && start.elapsed().as_secs_f64() < 10.0 {
+    while processor() - before < 0.5 && start.elapsed().as_secs_f64() < 5.0 {
         let one = Instant::now();
         run(backend)?;
         backend.synchronize()?;
@@ -56,18 +61,44 @@ fn time(
 /// Something measured on a backend.
 type Measure<'a> = &'a dyn Fn(&dyn Backend) -> Result<(f64, f64)>;
 
-/// Prints a row; `work` per run, in billions of `unit`.
-fn row(name: &str, work: f64, unit: &str, results: [(f64, f64); 2]) {
-    let [cpu, sycl] = results;
-    println!(
-        "{name:24} cpu {:8.2} ms {:7.1} {unit}   sycl {:8.2} ms {:7.1} {unit}   wall x{:.2}  processor x{:.2}",
-        cpu.0 * 1e3,
-        work / cpu.0,
-        sycl.0 * 1e3,
-        work / sycl.0,
-        cpu.0 / sycl.0,
-        cpu.1 / sycl.1,
-    );
+/// The two backends, and which rows are wanted.
+struct Bench<'a> {
+    backends: [&'a dyn Backend; 2],
+    texts: &'a [String],
+}
+
+impl Bench<'_> {
+    /// Measures and prints a row; `work` per run, in billions of `unit`.
+    fn row(&self, name: &str, work: f64, unit: &str, measure: Measure<'_>) -> Result<()> {
+        if !self.texts.is_empty() && !self.texts.iter().any(|text| name.contains(text)) {
+            return Ok(());
+        }
+        let mut turns = [(); 2].map(|()| Vec::with_capacity(TURNS));
+        for _ in 0..TURNS {
+            for (backend, turns) in self.backends.iter().zip(&mut turns) {
+                turns.push(measure(*backend)?);
+            }
+        }
+        let [cpu, sycl] = turns.map(|turns| {
+            let wall = turns.iter().map(|t| t.0).fold(f64::INFINITY, f64::min);
+            let mut processor: Vec<f64> = turns.iter().map(|t| t.1).collect();
+            processor.sort_by(f64::total_cmp);
+            (wall, processor[TURNS / 2])
+        });
+        println!(
+            "{name:16} cpu {:7.2} ms {:6.1} {unit}, processor {:7.2} ms   sycl {:7.2} ms {:6.1} {unit}, processor {:7.2} ms   \
+             wall x{:.2} processor x{:.2}",
+            cpu.0 * 1e3,
+            work / cpu.0,
+            cpu.1 * 1e3,
+            sycl.0 * 1e3,
+            work / sycl.0,
+            sycl.1 * 1e3,
+            cpu.0 / sycl.0,
+            cpu.1 / sycl.1,
+        );
+        Ok(())
+    }
 }
 
 fn routes(tokens: usize, experts: usize, k: usize) -> Result<Routes> {
@@ -83,19 +114,38 @@ fn map(backend: &dyn Backend, routes: &Routes) -> Result<(DeviceRoutes, RoutingM
     Ok((device, map))
 }
 
-fn quantize(backend: &dyn Backend, layout: Layout, scatter: bool) -> Result<(f64, f64)> {
+/// Which rows q8_1 is made for.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Identity,
+    Gather,
+    Scatter,
+}
+
+impl How {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "quantize",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+        }
+    }
+}
+
+fn quantize(backend: &dyn Backend, layout: Layout, how: How) -> Result<(f64, f64)> {
     let (tokens, k) = (2048, 10);
     let routes = routes(tokens, 512, k)?;
     let (_, map) = map(backend, &routes)?;
     let x = backend.from_slice(&normals(3, tokens * WIDTH))?;
-    let rows = if scatter { tokens * k } else { tokens };
+    let rows = if how == How::Identity { tokens } else { tokens * k };
     let mut out = backend.alloc::<u8>(q8_1::bytes(rows, WIDTH)?)?;
     time(backend, &mut |backend| {
         let x = Matrix::dense("x", &x, tokens, WIDTH)?;
         let out = Q8RowsMut::new(&mut out, layout, rows, WIDTH)?;
-        match scatter {
-            true => QuantizeScatter::new(x, &map, out)?.launch(backend),
-            false => QuantizeRows::new(x, out)?.launch(backend),
+        match how {
+            How::Identity => QuantizeRows::new(x, out)?.launch(backend),
+            How::Gather => QuantizeRows::gather(x, &map, out)?.launch(backend),
+            How::Scatter => QuantizeScatter::new(x, &map, out)?.launch(backend),
         }
     })
 }
@@ -148,37 +198,29 @@ fn layer(backend: &dyn Backend, ty: WeightType) -> Result<(f64, f64)> {
 }
 
 fn main() -> Result<()> {
-    let names: Vec<String> = std::env::args().skip(1).collect();
-    let mut types: Vec<WeightType> = names.iter().map(|n| n.parse()).collect::<Result<_>>()?;
-    if types.is_empty() {
-        use WeightType::*;
-        types = vec![Q8_0, Q4_K, Q2_0, IQ2_XS];
-    }
+    let texts: Vec<String> = std::env::args().skip(1).collect();
     let (cpu, sycl) = (CpuBackend::new(CpuOptions::default())?, SyclBackend::open(0)?);
-    let both: [&dyn Backend; 2] = [&cpu, &sycl];
-    for backend in both {
+    let bench = Bench { backends: [&cpu, &sycl], texts: &texts };
+    for backend in bench.backends {
         println!("{}: {:?}", backend.id(), backend.device());
     }
-    let each = |f: Measure<'_>| -> Result<[(f64, f64); 2]> { Ok([f(both[0])?, f(both[1])?]) };
-    if names.is_empty() {
-        let bytes = |rows: usize| 1e-9 * (2048 * WIDTH * 4 + rows * WIDTH / 128 * 144) as f64;
+    let bytes = |rows: usize| 1e-9 * (2048 * WIDTH * 4 + rows * WIDTH / 128 * 144) as f64;
+    for (how, rows) in [(How::Identity, 2048), (How::Gather, 20480), (How::Scatter, 20480)] {
         for layout in Layout::ALL {
-            let name = format!("quantize {layout}");
-            row(&name, bytes(2048), "GB/s", each(&|b| quantize(b, layout, false))?);
-            let name = format!("scatter {layout}");
-            row(&name, bytes(20480), "GB/s", each(&|b| quantize(b, layout, true))?);
+            let name = format!("{} {layout}", how.name());
+            bench.row(&name, bytes(rows), "GB/s", &|b| quantize(b, layout, how))?;
         }
-        row("map", 1e-9 * 81920.0 * 12.0, "GB/s", each(&map_time)?);
     }
+    bench.row("map", 1e-9 * 81920.0 * 12.0, "GB/s", &map_time)?;
     let ops = |rows: usize, cols: usize| 2e-9 * (TOKENS * K * rows * cols) as f64;
-    for &ty in &types {
-        let name = format!("mmq {ty}");
-        row(&name, ops(ROWS, WIDTH), "GOPS", each(&|b| mmq(b, ty))?);
+    use WeightType::*;
+    let types = [Q8_0, Q4_K, Q2_0, IQ2_XS];
+    for ty in types {
+        bench.row(&format!("mmq {ty}"), ops(ROWS, WIDTH), "GOPS", &|b| mmq(b, ty))?;
     }
-    for &ty in &types {
-        let name = format!("layer {ty}");
+    for ty in types {
         let work = ops(ROWS, WIDTH) + ops(WIDTH, ROWS / 2);
-        row(&name, work, "GOPS", each(&|b| layer(b, ty))?);
+        bench.row(&format!("layer {ty}"), work, "GOPS", &|b| layer(b, ty))?;
     }
     Ok(())
 }

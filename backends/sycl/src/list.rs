@@ -10,7 +10,9 @@ use crate::form;
 
 /// The runtime, loaded on first use.
 pub(crate) fn load() -> Result<&'static Runtime> {
-    Runtime::load(Options::default()).map_err(unavailable)
+    // The CPU form has a vector in each work-item, and a single work-item in each work-group.
+    let cpu_vectorizer = std::env::var_os("STRATA_SYCL_SUB_GROUP").is_some();
+    Runtime::load(Options { cpu_vectorizer, ..Options::default() }).map_err(unavailable)
 }
 
 /// The devices this backend can use, in the order of their indices.

@@ -116,7 +116,7 @@ impl MoeOps for SyclBackend {
             interleaved: u32::from(gate_up.order() == GateUpOrder::Interleaved),
             ..Step::default()
         };
-        let total = out.rows() as u64 * out.k_blocks() as u64;
+        let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
         let (step, word) = step.reporting(op.report_to());
         let args =

@@ -45,6 +45,14 @@ pub(crate) fn size(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
+impl SyclBackend {
+    /// Units of work of rows of q8_1 blocks: as many rows at once as the source's UNIT_ROWS.
+    pub(crate) fn block_units(&self, rows: usize, k_blocks: usize) -> u64 {
+        let each = if self.shared.form.lanes > 1 { 16 } else { 1 };
+        rows.div_ceil(each) as u64 * k_blocks as u64
+    }
+}
+
 impl Quantize for SyclBackend {
     fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
@@ -58,7 +66,7 @@ impl Quantize for SyclBackend {
             layout: out.layout() as u32,
             ..Step::default()
         };
-        let total = out.rows() as u64 * out.k_blocks() as u64;
+        let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
         let (step, word) = step.reporting(op.report_to());
         let args =

@@ -3,12 +3,16 @@
 use strata_core::Result;
 use strata_core::backend::Scatter;
 use strata_core::backend::ops::QuantizeScatter;
+use strata_core::q8_1::BLOCK_BYTES;
 use strata_kernels_sycl::Unit;
-use sycl_bindgen::Arg;
+use sycl_bindgen::{Arg, Range};
 
 use crate::SyclBackend;
 use crate::launch::{read, write};
 use crate::quantize::{Step, size};
+
+/// Work-items for each thread of a CPU device: some, should one be held up.
+const PER_UNIT: u64 = 2;
 
 impl Scatter for SyclBackend {
     fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
@@ -25,11 +29,28 @@ impl Scatter for SyclBackend {
             layout: out.layout() as u32,
             ..Step::default()
         };
-        let total = map.tokens() as u64 * out.k_blocks() as u64;
+        let on_cpu = self.shared.form.lanes > 1;
+        let k_blocks = out.k_blocks() as u64;
+        // The CPU form has a work-item for some k_blocks, with blocks of all tokens of its own.
+        let items = k_blocks.min(PER_UNIT * u64::from(self.shared.device.compute_units.max(1)));
+        let aside = match on_cpu {
+            true => self.scratch("aside", items as usize * map.tokens() * BLOCK_BYTES)?,
+            false => Arg::pointer(std::ptr::null()),
+        };
         let to = write(out.data());
         let (step, word) = step.reporting(op.report_to());
-        let args = [read(x.data()), read(map.slot()), to, word, Arg::value(&step)];
-        // SAFETY: the arguments of `quantize_scatter`; every slot is a row of the output.
-        unsafe { self.share(&built, "quantize_scatter", &args, total) }
+        let args =
+            [read(x.data()), read(map.slot()), read(map.src()), aside, to, word, Arg::value(&step)];
+        // SAFETY: the arguments of `quantize_scatter`; every slot is a row of the output, every
+        // source a token, and each of the CPU form's work-items has its part of `aside`.
+        unsafe {
+            match on_cpu && items > 0 && map.tokens() > 0 {
+                true => self.groups(&built, "quantize_scatter", &args, Range::linear(items, 1)),
+                false => {
+                    let total = map.tokens() as u64 * k_blocks;
+                    self.share(&built, "quantize_scatter", &args, total)
+                }
+            }
+        }
     }
 }
