@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+    Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
+    RawMut,
 };
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
@@ -220,7 +221,9 @@ impl Shared {
     }
 }
 
-impl Backend for CpuBackend {
+// SAFETY: memory is the host's, each step checks the slices that it indexes or covers what it is handed,
+// and a launch has run when it returns.
+unsafe impl Backend for CpuBackend {
     fn device(&self) -> &DeviceInfo {
         &self.shared.info
     }
@@ -249,18 +252,18 @@ impl Backend for CpuBackend {
         Ok(Box::new(CpuMemory::Imported(host)))
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
-        memory::bytes_mut(dst)?.copy_from_slice(src);
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
+        memory::bytes_mut(dst.into_inner())?.copy_from_slice(src);
         Ok(())
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
-        dst.copy_from_slice(memory::bytes(src));
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
+        dst.copy_from_slice(memory::bytes(*src));
         Ok(())
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
-        memory::bytes_mut(dst)?.fill(byte);
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
+        memory::bytes_mut(dst.into_inner())?.fill(byte);
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
 use strata_core::{Error, Result};
 
@@ -21,7 +22,7 @@ const PART_ROWS: usize = 16 << 10;
 const CHECKED: usize = 2048;
 
 impl CpuBackend {
-    pub(crate) fn map(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    pub(crate) fn map(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         let (routes, (mut slot, mut src, mut bounds)) = (op.routes(), op.out());
         let ids = memory::values(routes.ids());
         let (slot, src) = (memory::values_mut(&mut slot)?, memory::values_mut(&mut src)?);

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use strata_core::Result;
-use strata_core::backend::MoeOps;
 use strata_core::backend::ops::{
     Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
+use strata_core::backend::{Checked, MoeOps};
 use strata_core::numerics::canonical;
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
 use strata_core::routing;
@@ -29,7 +29,7 @@ fn tasks(rows: usize) -> (usize, impl Fn(usize) -> Range<usize>) {
 }
 
 impl MoeOps for CpuBackend {
-    fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let (x, weights, stride) = (op.x(), op.weights(), op.out().stride());
         let (tokens, experts) = (x.rows(), weights.rows());
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -56,7 +56,7 @@ impl MoeOps for CpuBackend {
         Ok(())
     }
 
-    fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
         let (count, rows) = tasks(scores.rows());
@@ -88,11 +88,11 @@ impl MoeOps for CpuBackend {
         }
     }
 
-    fn map_routes(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         self.map(op)
     }
 
-    fn swiglu(&self, op: &mut SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
         let (gate_up, stride) = (op.gate_up(), op.out().stride());
         let matrix = gate_up.matrix();
         let x = Input {
@@ -113,7 +113,7 @@ impl MoeOps for CpuBackend {
         Ok(())
     }
 
-    fn swiglu_quantize(&self, op: &mut SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (gate_up, tokens) = (op.gate_up(), op.tokens().map(memory::values));
         let (out_rows, layout) = (op.out().rows(), op.out().layout());
@@ -147,7 +147,7 @@ impl MoeOps for CpuBackend {
         }
     }
 
-    fn combine(&self, op: &mut Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let stride = op.out().stride();
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());

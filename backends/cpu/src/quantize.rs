@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use strata_core::Result;
-use strata_core::backend::Quantize;
 use strata_core::backend::ops::QuantizeRows;
+use strata_core::backend::{Checked, Quantize};
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
 
 use crate::CpuBackend;
@@ -16,7 +16,7 @@ use crate::simd::{Simd, SimdWork};
 const TASK_ROWS: usize = 16;
 
 impl Quantize for CpuBackend {
-    fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<QuantizeRows<'_>>) -> Result<()> {
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src, tokens) = (op.x(), op.src(), op.tokens());
         let (out_rows, layout) = (op.out().rows(), op.out().layout());

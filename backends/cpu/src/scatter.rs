@@ -7,8 +7,8 @@
 //! there: half-filled lines that are fetched, evicted and fetched again.
 
 use strata_core::Result;
-use strata_core::backend::Scatter;
 use strata_core::backend::ops::QuantizeScatter;
+use strata_core::backend::{Checked, Scatter};
 use strata_core::q8_1::{BLOCK_BYTES, Layout, k_blocks};
 
 use crate::CpuBackend;
@@ -22,7 +22,7 @@ use crate::simd::{Simd, SimdWork};
 const PAST_CACHES: usize = 24 << 20;
 
 impl Scatter for CpuBackend {
-    fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src) = (op.x(), memory::values(op.map().src()));
         let layout = op.out().layout();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strata_core::Result;
-use strata_core::backend::{Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut};
+use strata_core::backend::{
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+};
 
 use crate::device::Device;
 use crate::memory::{CudaMemory, address, address_mut};
@@ -84,7 +86,9 @@ impl CudaBackend {
     }
 }
 
-impl Backend for CudaBackend {
+// SAFETY: handles of one index share one `Device` and its memory; kernels get the addresses and sizes of
+// what they are handed, in one stream; memory waits for all streams before it is used again.
+unsafe impl Backend for CudaBackend {
     fn device(&self) -> &DeviceInfo {
         &self.gpu().info
     }
@@ -109,19 +113,19 @@ impl Backend for CudaBackend {
         Ok(Box::new(memory))
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         debug_assert_eq!(dst.bytes(), src.len());
         // SAFETY: core has checked that the region lies in memory of this device.
         unsafe { self.staging.borrow_mut().upload(&self.stream, address_mut(&dst), src) }
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
         debug_assert_eq!(src.bytes(), dst.len());
         // SAFETY: as above.
-        unsafe { self.stream.copy_out(dst, address(src)) }
+        unsafe { self.stream.copy_out(dst, address(*src)) }
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         // SAFETY: as above.
         unsafe { self.stream.fill(address_mut(&dst), byte, dst.bytes()) }
     }

@@ -1,6 +1,7 @@
 //! Routes to the map.
 
 use strata_core::Result;
+use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
 use strata_kernels_cuda::{args, shapes};
 
@@ -16,7 +17,7 @@ const STEP: u64 = 256;
 const CHUNKS_PER_UNIT: u64 = 4;
 
 impl CudaBackend {
-    pub(crate) fn launch_map(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    pub(crate) fn launch_map(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         let [threads, rank_threads, experts_at_once, range] = self.shape("map", shapes::MAP)?;
         let count = self.kernel("map", "strata_map_count", threads)?;
         let sums = self.kernel("map", "strata_map_chunks", threads)?;

@@ -1,7 +1,7 @@
 //! Products: which tile, how many blocks, and the list of tiles over the experts.
 
-use strata_core::backend::Mmq;
 use strata_core::backend::ops::{Product, Rows as Order};
+use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
 use strata_kernels_cuda::shapes::{MMQ_TILES, MmqShape};
 use strata_kernels_cuda::{args, shapes};
@@ -29,7 +29,7 @@ impl Mmq for CudaBackend {
         strata_kernels_cuda::image(unit(ty)).is_some()
     }
 
-    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<Product<'_>>) -> Result<()> {
         let (weights, activations, map) = (op.weights(), op.activations(), op.map());
         let src = match op.rows() {
             Order::Indexed(map) => at(map.src()),

@@ -1,10 +1,10 @@
 //! The steps between the products.
 
 use strata_core::Result;
-use strata_core::backend::MoeOps;
 use strata_core::backend::ops::{
     Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
+use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::RouterNorm;
 use strata_kernels_cuda::{args, shapes};
 
@@ -17,7 +17,7 @@ const SWIGLU_QUANTIZE: [&str; 3] =
     ["strata_swiglu_quantize_D4", "strata_swiglu_quantize_DS4", "strata_swiglu_quantize_D2S6"];
 
 impl MoeOps for CudaBackend {
-    fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let (x, weights) = (Rows::from(op.x()), Rows::from(op.weights()));
         let out = Rows::from(op.out());
         let args = args::Scores {
@@ -46,7 +46,7 @@ impl MoeOps for CudaBackend {
         unsafe { self.stream.launch(&kernel, Grid::UpTo(tiles(shape), 1), &args) }
     }
 
-    fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
         let [threads, tokens_at_once] = self.shape("router", shapes::TOP_K)?;
         let kernel = self.kernel("router", "strata_top_k", threads)?;
         let scores = Rows::from(op.scores());
@@ -71,11 +71,11 @@ impl MoeOps for CudaBackend {
         unsafe { self.stream.launch(&kernel, grid, &args) }
     }
 
-    fn map_routes(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         self.launch_map(op)
     }
 
-    fn swiglu(&self, op: &mut SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
         let [threads, _] = self.shape("swiglu", shapes::SWIGLU)?;
         let kernel = self.kernel("swiglu", "strata_swiglu", threads)?;
         let (gate_up, out) = (op.gate_up(), Rows::from(op.out()));
@@ -95,7 +95,7 @@ impl MoeOps for CudaBackend {
         unsafe { self.stream.launch(&kernel, grid, &args) }
     }
 
-    fn swiglu_quantize(&self, op: &mut SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
         let [threads, blocks] = self.shape("swiglu", shapes::SWIGLU)?;
         let gate_up = op.gate_up();
         let (rows, ffn) = (Rows::from(gate_up.matrix()), gate_up.ffn());
@@ -124,7 +124,7 @@ impl MoeOps for CudaBackend {
         unsafe { self.stream.launch(&kernel, grid, &args) }
     }
 
-    fn combine(&self, op: &mut Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let [threads] = self.shape("router", shapes::COMBINE)?;
         let kernel = self.kernel("router", "strata_combine", threads)?;
         let y = Rows::from(op.y());

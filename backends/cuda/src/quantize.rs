@@ -1,8 +1,8 @@
 //! q8_1 of rows, in place or gathered.
 
 use strata_core::Result;
-use strata_core::backend::Quantize;
 use strata_core::backend::ops::QuantizeRows;
+use strata_core::backend::{Checked, Quantize};
 use strata_kernels_cuda::{args, shapes};
 
 use crate::backend::CudaBackend;
@@ -14,7 +14,7 @@ pub(crate) const NAMES: [&str; 3] =
     ["strata_quantize_D4", "strata_quantize_DS4", "strata_quantize_D2S6"];
 
 impl Quantize for CudaBackend {
-    fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<QuantizeRows<'_>>) -> Result<()> {
         let x = Rows::from(op.x());
         let (src, tokens) = (operand::at_or_null(op.src()), operand::at_or_null(op.tokens()));
         let report = operand::report(op.report_to());

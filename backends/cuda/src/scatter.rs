@@ -1,8 +1,8 @@
 //! q8_1 of tokens, each quantized once and written to all its rows.
 
 use strata_core::Result;
-use strata_core::backend::Scatter;
 use strata_core::backend::ops::QuantizeScatter;
+use strata_core::backend::{Checked, Scatter};
 use strata_core::q8_1;
 use strata_kernels_cuda::{args, shapes};
 
@@ -21,7 +21,7 @@ const NAMES: [&str; 3] =
 const ASIDE: usize = 24 << 20;
 
 impl Scatter for CudaBackend {
-    fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
         let x = Rows::from(op.x());
         let map = op.map();
         let report = operand::report(op.report_to());

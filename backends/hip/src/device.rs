@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+    Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
+    RawMut,
 };
 use strata_core::{Error, Result};
 use strata_kernels_hip as kernels;
@@ -170,7 +171,9 @@ impl HipBackend {
     }
 }
 
-impl Backend for HipBackend {
+// SAFETY: handles of one index share one `Device` and its memory; kernels get the addresses and sizes of
+// what they are handed, in one stream; memory waits for all streams before it is used again.
+unsafe impl Backend for HipBackend {
     fn device(&self) -> &DeviceInfo {
         &self.stream.device.info
     }
@@ -196,18 +199,18 @@ impl Backend for HipBackend {
         Ok(Box::new(memory))
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         let to = dst.memory::<HipMemory>().address() + dst.offset() as u64;
         // SAFETY: core has checked that the region has the source's length and lies in the buffer.
         unsafe { self.stream.upload(to, src) }
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
         // SAFETY: as in `upload_raw`.
-        unsafe { self.stream.download(memory::address(src), dst) }
+        unsafe { self.stream.download(memory::address(*src), dst) }
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         let to = dst.memory::<HipMemory>().address() + dst.offset() as u64;
         // SAFETY: core has checked that the region lies in the buffer.
         unsafe { self.stream.device.runtime.fill(to, byte, dst.bytes(), self.stream.handle) }

@@ -1,6 +1,7 @@
 //! The routing map: a counting sort in four launches.
 
 use strata_core::Result;
+use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
 
 use crate::HipBackend;
@@ -46,7 +47,7 @@ fn cut(routes: u32, experts: u32, units: u32) -> (u32, u32) {
 }
 
 impl HipBackend {
-    pub(crate) fn map_launches(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    pub(crate) fn map_launches(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         let stream = &self.stream;
         let routes = op.routes();
         // Core keeps all three below 2^31.

@@ -1,7 +1,7 @@
 //! Products with quantized weights, over all experts in one launch.
 
-use strata_core::backend::Mmq;
 use strata_core::backend::ops::{Product, Rows};
+use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
 
 use crate::HipBackend;
@@ -95,7 +95,7 @@ impl Mmq for HipBackend {
         strata_kernels_hip::image(&unit(ty), &self.stream.device.info.arch).is_some()
     }
 
-    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<Product<'_>>) -> Result<()> {
         let (weights, activations, rows) = (op.weights(), op.activations(), op.rows());
         let dst = op.dst();
         let out_rows = dst.rows() as u64;

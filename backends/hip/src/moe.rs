@@ -1,10 +1,10 @@
 //! The steps between the products.
 
 use strata_core::Result;
-use strata_core::backend::MoeOps;
 use strata_core::backend::ops::{
     Combine, GateUp, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
+use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::RouterNorm;
 
 use crate::HipBackend;
@@ -103,7 +103,7 @@ fn interleaved(gate_up: GateUp<'_>) -> u32 {
 }
 
 impl MoeOps for HipBackend {
-    fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let (x, weights) = (op.x(), op.weights());
         let out = op.out();
         if out.rows() == 0 || out.cols() == 0 {
@@ -130,7 +130,7 @@ impl MoeOps for HipBackend {
         unsafe { module.launch(&self.stream, "strata_router_scores", launch, &args) }
     }
 
-    fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
         let scores = op.scores();
         if scores.rows() == 0 {
             return Ok(());
@@ -157,11 +157,11 @@ impl MoeOps for HipBackend {
         unsafe { module.launch(&self.stream, "strata_top_k", launch, &args) }
     }
 
-    fn map_routes(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         self.map_launches(op)
     }
 
-    fn swiglu(&self, op: &mut SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
         let gate_up = op.gate_up();
         let matrix = gate_up.matrix();
         let out = op.out();
@@ -185,7 +185,7 @@ impl MoeOps for HipBackend {
         unsafe { module.launch(&self.stream, "strata_swiglu", launch, &args) }
     }
 
-    fn swiglu_quantize(&self, op: &mut SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
         let gate_up = op.gate_up();
         let matrix = gate_up.matrix();
         let tokens = of_option(op.tokens());
@@ -218,7 +218,7 @@ impl MoeOps for HipBackend {
         unsafe { module.launch(&self.stream, &name, launch, &args) }
     }
 
-    fn combine(&self, op: &mut Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let score = shared.and_then(|s| s.score);
         let out = op.out();

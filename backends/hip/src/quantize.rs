@@ -1,8 +1,8 @@
 //! q8_1 quantization of rows, in place or gathered.
 
 use strata_core::Result;
-use strata_core::backend::Quantize;
 use strata_core::backend::ops::{Matrix, QuantizeRows};
+use strata_core::backend::{Checked, Quantize};
 
 use crate::HipBackend;
 use crate::memory::{of, of_mut, of_option};
@@ -52,7 +52,7 @@ impl HipBackend {
 }
 
 impl Quantize for HipBackend {
-    fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<QuantizeRows<'_>>) -> Result<()> {
         let x = op.x();
         let (src, tokens) = (of_option(op.src()), of_option(op.tokens()));
         let report = ReportArgs::new(op.report_to());

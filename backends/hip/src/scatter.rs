@@ -1,8 +1,8 @@
 //! q8_1 quantization of tokens, each once, written to all its rows.
 
 use strata_core::Result;
-use strata_core::backend::Scatter;
 use strata_core::backend::ops::QuantizeScatter;
+use strata_core::backend::{Checked, Scatter};
 
 use crate::HipBackend;
 use crate::memory::{of, of_mut};
@@ -10,7 +10,7 @@ use crate::module::ReportArgs;
 use crate::quantize::{QuantizeArgs, rows_aligned};
 
 impl Scatter for HipBackend {
-    fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
         let (x, map) = (op.x(), op.map());
         let report = ReportArgs::new(op.report_to());
         let out = op.out();

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use strata_core::backend::{Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut};
+use strata_core::backend::{
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+};
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
 use sycl_bindgen::{Device, Event, Queue, Runtime};
@@ -137,7 +139,9 @@ impl Mark for SyclMark {
 /// Uploads that are larger wait in between, so that no runtime stages all of it.
 const UPLOAD_CHUNK: usize = 256 << 20;
 
-impl Backend for SyclBackend {
+// SAFETY: handles of one index share one `Shared` and its memory; kernels get the addresses and sizes of
+// what they are handed, in one in-order queue; memory waits for all queues before it is used again.
+unsafe impl Backend for SyclBackend {
     fn device(&self) -> &DeviceInfo {
         &self.shared.info
     }
@@ -160,19 +164,19 @@ impl Backend for SyclBackend {
         Ok(Box::new(memory))
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         self.copy_in(pointer_mut(&dst), src)
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
         // SAFETY: core has checked that the region lies inside its buffer and is as long as
         // `dst`; the wait below ends the copy before either can go.
-        unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(src), dst.len() as u64) }
+        unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
             .map_err(|e| self.error("download", e))?;
         self.synchronize()
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         // SAFETY: core has checked the region, and its memory outlives what is submitted.
         unsafe { self.queue().fill(pointer_mut(&dst), byte, dst.bytes() as u64) }
             .map_err(|e| self.error("fill", e))

@@ -1,6 +1,7 @@
 //! The stable map, by a counting sort in chunks.
 
 use strata_core::Result;
+use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
 use strata_kernels_sycl::Unit;
 use sycl_bindgen::Arg;
@@ -25,7 +26,7 @@ impl SyclBackend {
         wanted.min(MOST_COUNTERS / experts).min(rows).max(1)
     }
 
-    pub(crate) fn map(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    pub(crate) fn map(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         let built = self.unit(Unit::Routing)?;
         let routes = op.routes();
         let (rows, experts) = (routes.rows(), routes.experts());

@@ -1,7 +1,7 @@
 //! The product with quantized weights.
 
 use strata_core::backend::ops::{Product, Rows};
-use strata_core::backend::{Mmq, RoutingMap};
+use strata_core::backend::{Checked, Mmq, RoutingMap};
 use strata_core::q8_1::BLOCK_VALUES;
 use strata_core::{Result, WeightType};
 use strata_kernels_sycl::{Unit, prepared_words};
@@ -29,7 +29,7 @@ impl Mmq for SyclBackend {
         true
     }
 
-    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<Product<'_>>) -> Result<()> {
         let (weights, acts, map) = (op.weights(), op.activations(), op.map());
         let src = match op.rows() {
             Rows::Indexed(map) => Some(map.src()),

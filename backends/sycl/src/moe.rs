@@ -1,10 +1,10 @@
 //! The steps between the products.
 
 use strata_core::Result;
-use strata_core::backend::MoeOps;
 use strata_core::backend::ops::{
     Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
+use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::RouterNorm;
 use strata_kernels_sycl::Unit;
 use sycl_bindgen::Arg;
@@ -26,7 +26,7 @@ impl SyclBackend {
 }
 
 impl MoeOps for SyclBackend {
-    fn router_scores(&self, op: &mut RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (x, weights) = (op.x(), op.weights());
         let out = op.out();
@@ -55,7 +55,7 @@ impl MoeOps for SyclBackend {
         unsafe { self.share(&built, "router_scores", &args, total) }
     }
 
-    fn top_k(&self, op: &mut TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
         let built = self.unit(Unit::Routing)?;
         let scores = op.scores();
         let stride = scores.stride() as u64;
@@ -81,11 +81,11 @@ impl MoeOps for SyclBackend {
         unsafe { self.share(&built, "top_k", &args, scores.rows() as u64) }
     }
 
-    fn map_routes(&self, op: &mut MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         self.map(op)
     }
 
-    fn swiglu(&self, op: &mut SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let gate_up = op.gate_up();
         let out = op.out();
@@ -103,7 +103,7 @@ impl MoeOps for SyclBackend {
         unsafe { self.share(&built, "swiglu_rows", &args, total) }
     }
 
-    fn swiglu_quantize(&self, op: &mut SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (gate_up, tokens) = (op.gate_up(), op.tokens());
         let out = op.out();
@@ -125,7 +125,7 @@ impl MoeOps for SyclBackend {
         unsafe { self.share(&built, "swiglu_quantize", &args, total) }
     }
 
-    fn combine(&self, op: &mut Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let out = op.out();

@@ -1,8 +1,8 @@
 //! q8_1 of rows, in place or gathered.
 
 use strata_core::Result;
-use strata_core::backend::Quantize;
 use strata_core::backend::ops::{QuantizeRows, ReportTo};
+use strata_core::backend::{Checked, Quantize};
 use strata_kernels_sycl::Unit;
 use sycl_bindgen::Arg;
 
@@ -54,7 +54,7 @@ impl SyclBackend {
 }
 
 impl Quantize for SyclBackend {
-    fn quantize(&self, op: &mut QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<QuantizeRows<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (x, src, tokens) = (op.x(), op.src(), op.tokens());
         let out = op.out();

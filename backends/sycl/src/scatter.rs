@@ -1,8 +1,8 @@
 //! q8_1 of tokens, each once, to all its rows.
 
 use strata_core::Result;
-use strata_core::backend::Scatter;
 use strata_core::backend::ops::QuantizeScatter;
+use strata_core::backend::{Checked, Scatter};
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_kernels_sycl::Unit;
 use sycl_bindgen::{Arg, Range};
@@ -15,7 +15,7 @@ use crate::quantize::{Step, size};
 const PER_UNIT: u64 = 2;
 
 impl Scatter for SyclBackend {
-    fn quantize_scatter(&self, op: &mut QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (x, map) = (op.x(), op.map());
         let out = op.out();

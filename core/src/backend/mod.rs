@@ -5,7 +5,7 @@
 //! picks a backend at run time and holds it as `Box<dyn Backend>`.
 //!
 //! A backend never checks an argument: the types in [`ops`] can only be built
-//! from values that fit together, and they are all it is handed.
+//! from values that fit together, and it is handed them only as [`Checked`].
 //!
 //! # Order
 //! A handle is one stream. What is launched through it runs in that order, and
@@ -15,10 +15,12 @@
 //! a backend keeps it until no stream of the device can still touch it.
 
 mod buffer;
+mod checked;
 pub mod ops;
 mod routes;
 
 pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
+pub use checked::Checked;
 pub use routes::{DeviceRoutes, Report, RoutesView, RoutingMap};
 
 use std::time::Duration;
@@ -111,9 +113,21 @@ pub trait Mark: std::any::Any + Send {
 
 /// One ordered stream of work on one device, and that device's memory.
 ///
-/// The raw methods take regions that core has checked to lie inside their
-/// buffer and on this device; the typed ones callers use are on `dyn Backend`.
-pub trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
+/// The raw methods take regions that core has checked to lie inside their buffer
+/// and on this device, as long as what they are copied from or to; the typed
+/// ones callers use are on `dyn Backend`.
+///
+/// # Safety
+/// Others' kernels index by what this one writes, and nobody checks what it says:
+/// - `device` names one id for ever, and what has this id uses the same memory;
+/// - `alloc_raw` and `import_raw` return memory of at least as many bytes, which
+///   stays until it is dropped and no stream of the device can touch it any more;
+/// - `top_k` writes ids of experts there are, `map_routes` the map of its routes;
+/// - all methods, those of the supertraits too, touch no memory but what they are
+///   handed, in stream order, and write only what they are handed to be written;
+/// - a [`Checked`] goes to no backend but one of the same device, and with it
+///   goes what it came with.
+pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
 
@@ -134,13 +148,13 @@ pub trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>>;
 
     /// Copies host bytes in, in stream order; `src` may be reused on return.
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()>;
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()>;
 
     /// Copies out, in stream order, and waits for it.
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()>;
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()>;
 
     /// Sets every byte, in stream order.
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()>;
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()>;
 
     /// Waits until everything launched through this handle has run, and
     /// reports what failed.
@@ -156,13 +170,13 @@ pub trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
 /// q8_1 quantization of rows, in place or gathered.
 pub trait Quantize {
     /// See [`ops::QuantizeRows`].
-    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()>;
+    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()>;
 }
 
 /// q8_1 quantization of tokens, each once, written to all its rows.
 pub trait Scatter {
     /// See [`ops::QuantizeScatter`].
-    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()>;
+    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()>;
 }
 
 /// Products with quantized weights, over all experts in one launch.
@@ -171,28 +185,28 @@ pub trait Mmq {
     fn supports(&self, ty: WeightType) -> bool;
 
     /// See [`ops::Product`].
-    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()>;
+    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()>;
 }
 
 /// The steps between the products.
 pub trait MoeOps {
     /// See [`ops::RouterScores`].
-    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()>;
+    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()>;
 
     /// See [`ops::TopK`].
-    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()>;
+    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()>;
 
     /// See [`ops::MapRoutes`].
-    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()>;
+    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()>;
 
     /// See [`ops::SwiGlu`].
-    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()>;
+    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()>;
 
     /// See [`ops::SwiGluQuantize`].
-    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()>;
+    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()>;
 
     /// See [`ops::Combine`].
-    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()>;
+    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()>;
 }
 
 impl dyn Backend + '_ {
@@ -240,7 +254,7 @@ impl dyn Backend + '_ {
         same_device("upload", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
-            false => self.upload_raw(dst.raw_mut(), bytemuck::cast_slice(values)),
+            false => self.upload_raw(Checked(dst.raw_mut()), bytemuck::cast_slice(values)),
         }
     }
 
@@ -269,7 +283,7 @@ impl dyn Backend + '_ {
         same_device("download", src.device(), self.id())?;
         match src.is_empty() {
             true => Ok(()),
-            false => self.download_raw(src.raw(), bytemuck::cast_slice_mut(out)),
+            false => self.download_raw(Checked(src.raw()), bytemuck::cast_slice_mut(out)),
         }
     }
 
@@ -282,7 +296,7 @@ impl dyn Backend + '_ {
         same_device("fill", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
-            false => self.fill_raw(dst.raw_mut(), byte),
+            false => self.fill_raw(Checked(dst.raw_mut()), byte),
         }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Each operation is built from views that know their shape, checks that they
 //! fit together, and is launched by `launch`, which checks that everything
-//! lives on the backend's device. What a backend reads through the accessors
-//! therefore holds: shapes agree, no index leaves its buffer, no size overflows.
+//! lives on the backend's device and hands it over as [`Checked`]. What a backend
+//! reads through the accessors therefore holds: shapes agree, no index leaves its
+//! buffer, no size overflows. Where it writes, only [`Checked`] tells.
 //!
 //! An operation without a value to write never reaches the backend, except
 //! [`MapRoutes`], whose bounds are written for no tokens too.
 
 use super::routes::MAX_TOKENS;
-use super::{Backend, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut};
+use super::{
+    Backend, Checked, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut,
+};
 use crate::error::{NonFinite, agree, same_device};
 use crate::q8_1::{self, Layout};
 use crate::routing::RouterNorm;

@@ -109,6 +109,21 @@ impl DeviceRoutes {
         })
     }
 
+    /// Forgets all tokens, and sets every byte of ids and weights.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
+        self.tokens = 0;
+        backend.fill(&mut self.ids, byte)?;
+        backend.fill(&mut self.weights, byte)
+    }
+
+    /// Ids and weights of the whole capacity, also where they are of no token.
+    pub fn whole(&self) -> (Slice<'_, i32>, Slice<'_, f32>) {
+        (self.ids.view(), self.weights.view())
+    }
+
     pub(super) fn set_tokens(&mut self, tokens: usize) {
         self.tokens = tokens;
     }
@@ -249,6 +264,22 @@ impl RoutingMap {
     /// `bounds[e]..bounds[e + 1]`: rows of expert `e`; `experts + 1` values.
     pub fn bounds(&self) -> Slice<'_, u32> {
         self.bounds.view()
+    }
+
+    /// Forgets all tokens, and sets every byte of `slot`, `src` and `bounds`.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
+        self.tokens = 0;
+        [&mut self.slot, &mut self.src, &mut self.bounds]
+            .into_iter()
+            .try_for_each(|buffer| backend.fill(buffer, byte))
+    }
+
+    /// `slot`, `src` and `bounds` of the whole capacity, also where they map no token.
+    pub fn whole(&self) -> [Slice<'_, u32>; 3] {
+        [self.slot.view(), self.src.view(), self.bounds.view()]
     }
 
     pub(super) fn device(&self) -> DeviceId {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw, RawMut,
-    Scatter, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
+    RawMut, Scatter, ops,
 };
 use strata_core::{Result, WeightType};
 
@@ -86,7 +86,9 @@ impl Guard {
     }
 }
 
-impl Backend for Guard {
+// SAFETY: all of it is the backend's inside, which is handed what this one is; its memory is longer than
+// was asked for.
+unsafe impl Backend for Guard {
     fn device(&self) -> &DeviceInfo {
         self.inner.device()
     }
@@ -123,15 +125,15 @@ impl Backend for Guard {
         self.inner.import_raw(host)
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         self.inner.upload_raw(dst, src)
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
         self.inner.download_raw(src, dst)
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         self.inner.fill_raw(dst, byte)
     }
 
@@ -149,13 +151,13 @@ impl Backend for Guard {
 }
 
 impl Quantize for Guard {
-    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
         self.inner.quantize(op)
     }
 }
 
 impl Scatter for Guard {
-    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
         self.inner.quantize_scatter(op)
     }
 }
@@ -165,33 +167,33 @@ impl Mmq for Guard {
         self.inner.supports(ty)
     }
 
-    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()> {
         self.inner.multiply(op)
     }
 }
 
 impl MoeOps for Guard {
-    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()> {
         self.inner.router_scores(op)
     }
 
-    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
         self.inner.top_k(op)
     }
 
-    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()> {
         self.inner.map_routes(op)
     }
 
-    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()> {
         self.inner.swiglu(op)
     }
 
-    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
         self.inner.swiglu_quantize(op)
     }
 
-    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()> {
         self.inner.combine(op)
     }
 }

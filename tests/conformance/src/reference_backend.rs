@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use strata_core::backend::{
-    Backend, BackendKind, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps,
-    Quantize, Raw, RawMut, Scatter, Slice, SliceMut, ops,
+    Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
+    MoeOps, Quantize, Raw, RawMut, Scatter, Slice, SliceMut, ops,
 };
 use strata_core::numerics::f16_to_f32;
 use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
@@ -162,7 +162,8 @@ impl Mark for Moment {
     }
 }
 
-impl Backend for ReferenceBackend {
+// SAFETY: all of it is safe code over `Vec`s as long as was asked for, behind an id of its own.
+unsafe impl Backend for ReferenceBackend {
     fn device(&self) -> &DeviceInfo {
         &self.info
     }
@@ -184,18 +185,18 @@ impl Backend for ReferenceBackend {
         Ok(Box::new(Host::Imported(host)))
     }
 
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         let at = dst.offset();
         dst.memory::<Host>().own()[at..at + src.len()].copy_from_slice(src);
         Ok(())
     }
 
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
-        with_bytes(src, |bytes| dst.copy_from_slice(bytes));
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
+        with_bytes(*src, |bytes| dst.copy_from_slice(bytes));
         Ok(())
     }
 
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         let range = dst.offset()..dst.offset() + dst.bytes();
         dst.memory::<Host>().own()[range].fill(byte);
         Ok(())
@@ -219,7 +220,7 @@ impl Backend for ReferenceBackend {
 }
 
 impl Quantize for ReferenceBackend {
-    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
         let x = op.x();
         let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
         let src = op.src().map(read);
@@ -232,7 +233,7 @@ impl Quantize for ReferenceBackend {
 }
 
 impl Scatter for ReferenceBackend {
-    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
         let (x, map) = (op.x(), op.map());
         let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
         let (slot, rows) = (read(map.slot()), map.rows());
@@ -257,7 +258,7 @@ impl Mmq for ReferenceBackend {
         true
     }
 
-    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()> {
         let (w, act) = (op.weights(), op.activations());
         let activations = read(act.data());
         let bounds = op.map().map_or(vec![0, act.rows() as u32], |map| read(map.bounds()));
@@ -326,7 +327,7 @@ impl Product<'_> {
 }
 
 impl MoeOps for ReferenceBackend {
-    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()> {
         let (x, weights) = (op.x(), op.weights());
         let scores = match x.cols() {
             // Empty sums.
@@ -337,7 +338,7 @@ impl MoeOps for ReferenceBackend {
         Ok(())
     }
 
-    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
         let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
         let values = read_matrix(scores);
         let (mut ids, mut weights) = (vec![], vec![]);
@@ -359,7 +360,7 @@ impl MoeOps for ReferenceBackend {
         Ok(())
     }
 
-    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()> {
         let routes = op.routes();
         let ids = read(routes.ids());
         let (mut slot, mut src) = (vec![0; ids.len()], vec![0; ids.len()]);
@@ -372,13 +373,13 @@ impl MoeOps for ReferenceBackend {
         Ok(())
     }
 
-    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()> {
         let values = hidden(op.gate_up());
         write_matrix(op.out(), &values);
         Ok(())
     }
 
-    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
         let gate_up = op.gate_up();
         let (rows, ffn) = (gate_up.matrix().rows(), gate_up.ffn());
         let (values, layout) = (hidden(gate_up), op.out().layout());
@@ -389,7 +390,7 @@ impl MoeOps for ReferenceBackend {
         Ok(())
     }
 
-    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()> {
         let (y, map) = (op.y(), op.map());
         let (slot, weights) = (read(map.slot()), read(op.routes().weights()));
         let shared = op.shared().map(|s| (read_matrix(s.y), s.score.map(read_matrix)));

@@ -9,8 +9,8 @@ use bytemuck::Pod;
 use strata_conformance::output::Mismatch;
 use strata_conformance::{Difference, ReferenceBackend, Selection, run};
 use strata_core::backend::{
-    Backend, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw, RawMut,
-    Scatter, SliceMut, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
+    RawMut, Scatter, SliceMut, ops,
 };
 use strata_core::{Error, Result, WeightType};
 
@@ -82,7 +82,9 @@ impl Broken {
     }
 }
 
-impl Backend for Broken {
+// SAFETY: all of it is the reference's, which checks every index; what the faults write into maps and
+// routes is a row, token or expert that exists.
+unsafe impl Backend for Broken {
     fn device(&self) -> &DeviceInfo {
         self.inner.device()
     }
@@ -99,13 +101,13 @@ impl Backend for Broken {
     fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
         self.inner.import_raw(host)
     }
-    fn upload_raw(&self, dst: RawMut<'_>, src: &[u8]) -> Result<()> {
+    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
         self.inner.upload_raw(dst, src)
     }
-    fn download_raw(&self, src: Raw<'_>, dst: &mut [u8]) -> Result<()> {
+    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
         self.inner.download_raw(src, dst)
     }
-    fn fill_raw(&self, dst: RawMut<'_>, byte: u8) -> Result<()> {
+    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         self.inner.fill_raw(dst, byte)
     }
     fn synchronize(&self) -> Result<()> {
@@ -120,7 +122,7 @@ impl Backend for Broken {
 }
 
 impl Quantize for Broken {
-    fn quantize(&self, op: &mut ops::QuantizeRows<'_>) -> Result<()> {
+    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
         self.inner.quantize(op)?;
         if self.fault == Fault::NoReport
             && let Some(to) = op.report_to()
@@ -135,7 +137,7 @@ impl Quantize for Broken {
 }
 
 impl Scatter for Broken {
-    fn quantize_scatter(&self, op: &mut ops::QuantizeScatter<'_>) -> Result<()> {
+    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
         self.inner.quantize_scatter(op)?;
         match self.fault {
             Fault::Scatter => self.flip(op.out().data()),
@@ -148,7 +150,7 @@ impl Mmq for Broken {
     fn supports(&self, ty: WeightType) -> bool {
         self.inner.supports(ty)
     }
-    fn multiply(&self, op: &mut ops::Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()> {
         let count = self.products.fetch_add(1, Ordering::Relaxed) + 1;
         match self.fault {
             Fault::NoProduct => return Ok(()),
@@ -173,14 +175,14 @@ impl Mmq for Broken {
 }
 
 impl MoeOps for Broken {
-    fn router_scores(&self, op: &mut ops::RouterScores<'_>) -> Result<()> {
+    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()> {
         self.inner.router_scores(op)?;
         match self.fault {
             Fault::RouterScores => self.flip_matrix(op.out()),
             _ => Ok(()),
         }
     }
-    fn top_k(&self, op: &mut ops::TopK<'_>) -> Result<()> {
+    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
         self.inner.top_k(op)?;
         let (rows, k) = (op.scores().rows(), op.k());
         let (ids, weights) = op.out();
@@ -191,7 +193,7 @@ impl MoeOps for Broken {
             _ => Ok(()),
         }
     }
-    fn map_routes(&self, op: &mut ops::MapRoutes<'_>) -> Result<()> {
+    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()> {
         self.inner.map_routes(op)?;
         let (slot, src, bounds) = op.out();
         match self.fault {
@@ -201,21 +203,21 @@ impl MoeOps for Broken {
             _ => Ok(()),
         }
     }
-    fn swiglu(&self, op: &mut ops::SwiGlu<'_>) -> Result<()> {
+    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()> {
         self.inner.swiglu(op)?;
         match self.fault {
             Fault::SwiGlu => self.flip_matrix(op.out()),
             _ => Ok(()),
         }
     }
-    fn swiglu_quantize(&self, op: &mut ops::SwiGluQuantize<'_>) -> Result<()> {
+    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
         self.inner.swiglu_quantize(op)?;
         match self.fault {
             Fault::SwiGluQuantize => self.flip(op.out().data()),
             _ => Ok(()),
         }
     }
-    fn combine(&self, op: &mut ops::Combine<'_>) -> Result<()> {
+    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()> {
         self.inner.combine(op)?;
         match self.fault {
             Fault::Combine => self.flip_matrix(op.out()),

@@ -21,8 +21,8 @@ mod weights;
 
 use std::ops::Range;
 
-use strata_core::backend::Mmq;
 use strata_core::backend::ops::{Product, Rows};
+use strata_core::backend::{Checked, Mmq};
 use strata_core::format::dispatch;
 use strata_core::{Result, WeightType};
 
@@ -46,14 +46,14 @@ impl Mmq for CpuBackend {
         true
     }
 
-    fn multiply(&self, op: &mut Product<'_>) -> Result<()> {
+    fn multiply(&self, op: &mut Checked<Product<'_>>) -> Result<()> {
         self.shared.cpu.with_simd(Multiply { shared: &self.shared, op })
     }
 }
 
 struct Multiply<'a, 'b> {
     shared: &'a Shared,
-    op: &'a mut Product<'b>,
+    op: &'a mut Checked<Product<'b>>,
 }
 
 impl WithSimd for Multiply<'_, '_> {
@@ -90,7 +90,7 @@ struct Launch<'a, S: Simd> {
     dst_stride: usize,
 }
 
-fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Product<'_>) -> Result<()> {
+fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) -> Result<()> {
     let (weights, rows, q8) = (op.weights(), op.rows(), op.activations());
     let dense = [0, q8.rows() as u32];
     let (bounds, source) = match rows {

@@ -26,7 +26,7 @@ impl<'a> RouterScores<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -38,7 +38,7 @@ impl<'a> RouterScores<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.router_scores(&mut self)
+        backend.router_scores(&mut Checked(self))
     }
 
     /// Tokens.
@@ -50,10 +50,12 @@ impl<'a> RouterScores<'a> {
     pub fn weights(&self) -> Matrix<'a> {
         self.weights
     }
+}
 
+impl<'a> Checked<RouterScores<'a>> {
     /// Scores.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
-        &mut self.out
+        &mut self.0.out
     }
 }
 
@@ -108,7 +110,7 @@ impl<'a> TopK<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -120,8 +122,9 @@ impl<'a> TopK<'a> {
         if self.scores.rows() == 0 {
             return Ok(());
         }
-        backend.top_k(&mut self)?;
-        self.routes.set_tokens(self.scores.rows());
+        let (tokens, mut op) = (self.scores.rows(), Checked(self));
+        backend.top_k(&mut op)?;
+        op.0.routes.set_tokens(tokens);
         Ok(())
     }
 
@@ -144,15 +147,17 @@ impl<'a> TopK<'a> {
     pub fn scale(&self) -> f32 {
         self.scale
     }
+}
 
+impl<'a> Checked<TopK<'a>> {
     /// Ids and weights to be written, `[t * k + j]`.
     pub fn out(&mut self) -> (SliceMut<'_, i32>, SliceMut<'_, f32>) {
-        self.routes.parts_mut()
+        self.0.routes.parts_mut()
     }
 
     /// Where to report, if anywhere. The token is the row of the scores.
     pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
-        self.report.as_mut()
+        self.0.report.as_mut()
     }
 }
 
@@ -185,13 +190,14 @@ impl<'a> MapRoutes<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[("map: routes", self.routes.ids().device()), ("map", self.map.device())],
         )?;
-        backend.map_routes(&mut self)?;
-        self.map.set_tokens(self.routes.tokens());
+        let (tokens, mut op) = (self.routes.tokens(), Checked(self));
+        backend.map_routes(&mut op)?;
+        op.0.map.set_tokens(tokens);
         Ok(())
     }
 
@@ -199,10 +205,12 @@ impl<'a> MapRoutes<'a> {
     pub fn routes(&self) -> RoutesView<'a> {
         self.routes
     }
+}
 
+impl<'a> Checked<MapRoutes<'a>> {
     /// `slot`, `src` (rows values each) and `bounds` (experts + 1), to be written.
     pub fn out(&mut self) -> (SliceMut<'_, u32>, SliceMut<'_, u32>, SliceMut<'_, u32>) {
-        self.map.parts_mut(self.routes.rows())
+        self.0.map.parts_mut(self.0.routes.rows())
     }
 }
 
@@ -271,7 +279,7 @@ impl<'a> SwiGlu<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -282,17 +290,19 @@ impl<'a> SwiGlu<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.swiglu(&mut self)
+        backend.swiglu(&mut Checked(self))
     }
 
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
     }
+}
 
+impl<'a> Checked<SwiGlu<'a>> {
     /// Hidden values.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
-        &mut self.out
+        &mut self.0.out
     }
 }
 
@@ -337,7 +347,7 @@ impl<'a> SwiGluQuantize<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -351,7 +361,7 @@ impl<'a> SwiGluQuantize<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.swiglu_quantize(&mut self)
+        backend.swiglu_quantize(&mut Checked(self))
     }
 
     /// Gate and up.
@@ -359,19 +369,21 @@ impl<'a> SwiGluQuantize<'a> {
         self.gate_up
     }
 
-    /// Output rows.
-    pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
-        &mut self.out
-    }
-
     /// The token of each row, where rows are not tokens.
     pub fn tokens(&self) -> Option<Slice<'a, u32>> {
         self.map.map(RoutingMap::src)
     }
+}
+
+impl<'a> Checked<SwiGluQuantize<'a>> {
+    /// Output rows.
+    pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
+        &mut self.0.out
+    }
 
     /// Where to report, if anywhere.
     pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
-        self.report.as_mut()
+        self.0.report.as_mut()
     }
 }
 
@@ -426,7 +438,7 @@ impl<'a> Combine<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         let own = backend.id();
         let shared = self.shared.map_or(own, |s| s.y.data().device());
         let score = self.shared.and_then(|s| s.score).map_or(own, |s| s.data().device());
@@ -444,7 +456,7 @@ impl<'a> Combine<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.combine(&mut self)
+        backend.combine(&mut Checked(self))
     }
 
     /// Expert outputs, in expert order.
@@ -466,9 +478,11 @@ impl<'a> Combine<'a> {
     pub fn shared(&self) -> Option<SharedOutput<'a>> {
         self.shared
     }
+}
 
+impl<'a> Checked<Combine<'a>> {
     /// Output tokens.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
-        &mut self.out
+        &mut self.0.out
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Product<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -79,7 +79,7 @@ impl<'a> Product<'a> {
         if self.dst.is_empty() {
             return Ok(());
         }
-        backend.multiply(&mut self)
+        backend.multiply(&mut Checked(self))
     }
 
     /// Weights.
@@ -104,9 +104,11 @@ impl<'a> Product<'a> {
             Rows::Experts(map) | Rows::Indexed(map) => Some(map),
         }
     }
+}
 
+impl<'a> Checked<Product<'a>> {
     /// Output: a row per routed row, a column per weight row.
     pub fn dst(&mut self) -> &mut MatrixMut<'a> {
-        &mut self.dst
+        &mut self.0.dst
     }
 }

@@ -62,7 +62,7 @@ impl<'a> QuantizeRows<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -77,7 +77,7 @@ impl<'a> QuantizeRows<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.quantize(&mut self)
+        backend.quantize(&mut Checked(self))
     }
 
     /// Input rows.
@@ -90,19 +90,21 @@ impl<'a> QuantizeRows<'a> {
         self.gather.map(RoutingMap::src)
     }
 
-    /// Output rows.
-    pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
-        &mut self.out
-    }
-
     /// The token of each input row, where input rows are not tokens.
     pub fn tokens(&self) -> Option<Slice<'a, u32>> {
         self.order.map(RoutingMap::src)
     }
+}
+
+impl<'a> Checked<QuantizeRows<'a>> {
+    /// Output rows.
+    pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
+        &mut self.0.out
+    }
 
     /// Where to report, if anywhere: the token of the input row.
     pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
-        self.report.as_mut()
+        self.0.report.as_mut()
     }
 }
 
@@ -137,7 +139,7 @@ impl<'a> QuantizeScatter<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(mut self, backend: &dyn Backend) -> Result<()> {
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
         on_device(
             backend,
             &[
@@ -150,7 +152,7 @@ impl<'a> QuantizeScatter<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.quantize_scatter(&mut self)
+        backend.quantize_scatter(&mut Checked(self))
     }
 
     /// Input tokens.
@@ -162,14 +164,16 @@ impl<'a> QuantizeScatter<'a> {
     pub fn map(&self) -> &'a RoutingMap {
         self.map
     }
+}
 
+impl<'a> Checked<QuantizeScatter<'a>> {
     /// Output rows.
     pub fn out(&mut self) -> &mut Q8RowsMut<'a> {
-        &mut self.out
+        &mut self.0.out
     }
 
     /// Where to report, if anywhere. The token is the input row.
     pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
-        self.report.as_mut()
+        self.0.report.as_mut()
     }
 }

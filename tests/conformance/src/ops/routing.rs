@@ -1,9 +1,9 @@
 //! Router scores, top-k, and the map.
 
 use strata_core::Error;
-use strata_core::backend::ops::{MapRoutes, Matrix, RouterScores, TopK};
-use strata_core::backend::{Backend, DeviceRoutes, Report, RoutingMap, SliceMut};
-use strata_core::routing::{RouterNorm, Routes};
+use strata_core::backend::ops::{MapRoutes, RouterScores, TopK};
+use strata_core::backend::{Backend, DeviceRoutes, Report, RoutingMap, Slice};
+use strata_core::routing::RouterNorm;
 
 use super::{InMatrix, report_output};
 use crate::output::{Output, Shape};
@@ -40,10 +40,10 @@ impl std::fmt::Display for MapCase {
 fn words<T: bytemuck::Pod>(
     backend: &dyn Backend,
     what: &str,
-    data: &SliceMut<'_, T>,
+    data: Slice<'_, T>,
     written: usize,
 ) -> Result<Output, Error> {
-    let bytes = bytemuck::cast_slice(&backend.download(data.as_slice())?).to_vec();
+    let bytes = bytemuck::cast_slice(&backend.download(data)?).to_vec();
     let shape = Shape::Words { start: 0, len: written };
     Ok(Output { what: what.into(), bytes, shape, expected: None })
 }
@@ -54,29 +54,15 @@ impl Op for MapCase {
         let Routing { experts, k, tokens, .. } = self.routing;
         let routes = DeviceRoutes::upload(backend, &self.routing.routes(self.seed))?;
         let mut map = RoutingMap::with_capacity(backend, tokens + self.spare, k, experts)?;
-        // An operation over all the map has room for is how one sees all of it.
-        let everything = Routes::new(
-            vec![0; (tokens + self.spare) * k],
-            vec![0.0; (tokens + self.spare) * k],
-            k,
-            experts,
-        )?;
-        let everything = DeviceRoutes::upload(backend, &everything)?;
-        let mut whole = MapRoutes::new(everything.view(), &mut map)?;
-        let (slot, src, bounds) = whole.out();
-        backend.fill(slot, POISON)?;
-        backend.fill(src, POISON)?;
-        backend.fill(bounds, POISON)?;
+        map.wipe(backend, POISON)?;
         for _ in 0..self.launches {
             MapRoutes::new(routes.view(), &mut map)?.launch(backend)?;
         }
-        let mut whole = MapRoutes::new(everything.view(), &mut map)?;
-        let (slot, src, bounds) = whole.out();
-        let rows = self.routing.rows();
+        let ([slot, src, bounds], rows) = (map.whole(), self.routing.rows());
         Ok(vec![
-            words(backend, "slot", &slot, rows)?,
-            words(backend, "src", &src, rows)?,
-            words(backend, "bounds", &bounds, experts + 1)?,
+            words(backend, "slot", slot, rows)?,
+            words(backend, "src", src, rows)?,
+            words(backend, "bounds", bounds, experts + 1)?,
         ])
     }
 }
@@ -163,21 +149,15 @@ impl Op for TopKCase {
         let values = self.scores.fill(1, tokens, experts);
         let scores = InMatrix::new(backend, &values, tokens, experts, self.gap, 1)?;
         let mut routes = DeviceRoutes::with_capacity(backend, tokens + SPARE, k, experts)?;
-        let none = backend.alloc::<f32>(0)?;
-        let empty = Matrix::dense("scores", &none, 0, experts)?;
-        let mut whole = TopK::new(empty, self.norm, 1.0, &mut routes)?;
-        let (ids, weights) = whole.out();
-        backend.fill(ids, POISON)?;
-        backend.fill(weights, POISON)?;
+        routes.wipe(backend, POISON)?;
         let mut report = Report::new(backend)?;
         TopK::new(scores.view()?, self.norm, self.scale, &mut routes)?
             .report(Some(&mut report))
             .launch(backend)?;
-        let mut whole = TopK::new(empty, self.norm, 1.0, &mut routes)?;
-        let (ids, weights) = whole.out();
+        let (ids, weights) = routes.whole();
         Ok(vec![
-            words(backend, "ids", &ids, tokens * k)?,
-            words(backend, "weights", &weights, tokens * k)?,
+            words(backend, "ids", ids, tokens * k)?,
+            words(backend, "weights", weights, tokens * k)?,
             report_output(backend, &report)?,
         ])
     }
