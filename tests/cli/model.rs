@@ -51,6 +51,8 @@ fn what_the_metadata_says_is_done() {
         assert!(seen.insert(checksum(&format!("--model {path}"))), "{i}");
     }
     // An architecture implies what a key would say.
+    let path = Model { architecture: "deepseek2", ..Model::default() }.write(&folder, "m.gguf");
+    assert!(!seen.insert(checksum(&format!("--model {path}"))));
     let norm = ("expert_weights_norm".to_owned(), false.into());
     let path = Model { extra: vec![norm], ..Model::default() }.write(&folder, "m.gguf");
     assert!(!seen.insert(checksum(&format!("--model {path}"))));
@@ -82,8 +84,26 @@ fn what_it_does_not_compute_it_refuses_by_name() {
             Model { extra: key("expert_group_count", 5u32.into()), ..Model::default() },
             "qwen3moe.expert_group_count: given 5, expected 1 group",
         ),
-        (Model { architecture: "llama4", ..Model::default() }, "llama4.expert_gating_func"),
-        (Model { architecture: "grok", ..Model::default() }, "general.architecture: given grok"),
+        (
+            Model { architecture: "glm4moe", ..Model::default() },
+            "glm4moe.expert_gating_func: given nothing, which in this architecture is sigmoid",
+        ),
+        (
+            Model { extra: key("swiglu_clamp_exp", 7.0f32.into()), ..Model::default() },
+            "qwen3moe.swiglu_clamp_exp of block 0: given 7, expected 0",
+        ),
+        (
+            Model { architecture: "llama4", ..Model::default() },
+            "general.architecture: given llama4 (sigmoid, on the experts' inputs), expected",
+        ),
+        (
+            Model { architecture: "grok", ..Model::default() },
+            "general.architecture: given grok (GELU), expected one whose experts",
+        ),
+        (
+            Model { architecture: "another", ..Model::default() },
+            "general.architecture: given another, expected one known to compute SwiGLU",
+        ),
         (
             Model { other: Some("blk.0.exp_probs_b.bias"), ..Model::default() },
             "block 0: given blk.0.exp_probs_b.bias, expected no tensors on experts or router",

@@ -4,6 +4,7 @@
 //! multiplies from there, a device with memory of its own copies once. Only
 //! routers, a few rows each, are decoded to f32.
 
+use super::architectures;
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
 use crate::backend::ops::GateUpOrder;
 use crate::backend::{Backend, BackendKind, HostBytes};
@@ -11,14 +12,6 @@ use crate::format::dequantize;
 use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
 use crate::routing::RouterNorm;
 use crate::{Error, Result};
-
-/// Architectures that weigh the chosen experts by softmax over all experts,
-/// where their files do not carry `expert_weights_norm`; the others bring the
-/// chosen ones' weights to a sum of 1.
-const NOT_NORMALISED: [&str; 4] = ["deepseek", "jamba", "olmoe", "qwen2moe"];
-
-/// Architectures whose hidden values are not SwiGLU: files do not say it.
-const NOT_SWIGLU: [&str; 7] = ["gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss", "grok"];
 
 /// How far a layer is on its way to the device.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +40,8 @@ pub fn load_moe(
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
     let meta = gguf.model_meta()?;
-    swiglu(&meta)?;
+    let (norm, scale) = weighting(&meta)?;
+    unclamped(gguf, &meta, block)?;
     let moe = gguf.moe(block)?;
     if !moe.others.is_empty() {
         return Err(Error::invalid(
@@ -57,7 +51,6 @@ pub fn load_moe(
         ));
     }
     ungrouped(gguf, &meta)?;
-    let (norm, scale) = weighting(&meta)?;
     let router = moe.router.as_ref().ok_or_else(|| {
         Error::invalid(
             format!("tensor {}", FfnRole::Router.name(block)),
@@ -117,7 +110,9 @@ pub fn load_dense(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
-    swiglu(&gguf.model_meta()?)?;
+    let meta = gguf.model_meta()?;
+    architectures::dense(&meta.architecture)?;
+    unclamped(gguf, &meta, block)?;
     let dense = gguf.dense(block)?;
     if !dense.others.is_empty() {
         return Err(Error::invalid(
@@ -165,15 +160,25 @@ pub fn tensor_f32(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
     }
 }
 
-fn swiglu(meta: &ModelMeta) -> Result<()> {
-    match NOT_SWIGLU.contains(&meta.architecture.as_str()) {
-        true => Err(Error::invalid(
-            "general.architecture",
-            &meta.architecture,
-            "one whose hidden values are SwiGLU of gate and up",
-        )),
-        false => Ok(()),
+/// Refuses SwiGLU of clamped values, which a file states block by block.
+fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
+    for name in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
+        let key = format!("{}.{name}", meta.architecture);
+        let Some(value) = gguf.value(&key) else {
+            continue;
+        };
+        let limit = match value.as_array() {
+            Some(limits) => limits.get(block).and_then(|limit| limit.as_f32()),
+            None => value.as_f32(),
+        };
+        // Those who write the key mean no limit by such a small one.
+        if !limit.is_some_and(|limit| limit <= 1e-6) {
+            let given = limit.map_or("no number".to_owned(), |limit| limit.to_string());
+            let what = format!("{key} of block {block}");
+            return Err(Error::invalid(what, given, "0, no limit on hidden values"));
+        }
     }
+    Ok(())
 }
 
 /// Refuses routers that first choose groups of experts, then experts among theirs.
@@ -194,27 +199,22 @@ fn ungrouped(gguf: &Gguf, meta: &ModelMeta) -> Result<()> {
 /// How scores become weights, from what the file says or its architecture implies.
 fn weighting(meta: &ModelMeta) -> Result<(RouterNorm, f32)> {
     let key = |name: &str| format!("{}.{name}", meta.architecture);
+    let implied = architectures::experts(&meta.architecture)?;
+    let sigmoid = |given: &str| {
+        let expected = "1 (softmax) or 3 (softmax of the chosen)";
+        Err(Error::invalid(key("expert_gating_func"), given, expected))
+    };
     let norm = match meta.gating {
         Some(Gating::SoftmaxOfChosen) => RouterNorm::Chosen,
-        // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
-        Some(Gating::Softmax) | None if meta.architecture != "llama4" => {
-            let implied = !NOT_NORMALISED.contains(&meta.architecture.as_str());
-            match meta.weights_norm.unwrap_or(implied) {
-                true => RouterNorm::Chosen,
-                false => RouterNorm::All,
-            }
+        Some(Gating::Sigmoid) => return sigmoid("2 (sigmoid)"),
+        None if implied.sigmoid => {
+            return sigmoid("nothing, which in this architecture is sigmoid");
         }
-        gating => {
-            let given = match gating {
-                Some(Gating::Sigmoid) => "2 (sigmoid)",
-                _ => "the architecture's own (sigmoid)",
-            };
-            return Err(Error::invalid(
-                key("expert_gating_func"),
-                given,
-                "1 (softmax) or 3 (softmax of the chosen)",
-            ));
-        }
+        Some(Gating::Softmax) | None => match meta.weights_norm.unwrap_or(implied.normalised) {
+            // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
+            true => RouterNorm::Chosen,
+            false => RouterNorm::All,
+        },
     };
     match meta.weights_scale {
         // Files of models without a factor may carry a zero.
@@ -296,5 +296,60 @@ impl<'a> Put<'a> {
         self.done += tensor.bytes() as u64;
         (self.progress)(LoadProgress { tensor: tensor.name(), done: self.done, total: self.total });
         Ok(placed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(architecture: &str) -> ModelMeta {
+        ModelMeta {
+            architecture: architecture.to_owned(),
+            blocks: None,
+            width: None,
+            experts: None,
+            used: None,
+            weights_norm: None,
+            weights_scale: None,
+            gating: None,
+        }
+    }
+
+    #[test]
+    fn weights_follow_the_file_then_the_architecture() {
+        use RouterNorm::{All, Chosen};
+        let norm = |meta: &ModelMeta| weighting(meta).unwrap();
+        for (name, expected) in
+            [("qwen3moe", Chosen), ("llama", Chosen), ("deepseek2", All), ("llada-moe", All)]
+        {
+            assert_eq!(norm(&meta(name)), (expected, 1.0), "{name}");
+            for (said, expected) in [(true, Chosen), (false, All)] {
+                let said = ModelMeta { weights_norm: Some(said), ..meta(name) };
+                assert_eq!(norm(&said), (expected, 1.0), "{name}");
+            }
+            let chosen = ModelMeta { gating: Some(Gating::SoftmaxOfChosen), ..meta(name) };
+            assert_eq!(norm(&chosen), (Chosen, 1.0), "{name}");
+        }
+        for (name, expected) in [("glm4moe", All), ("kimi-linear", Chosen)] {
+            let softmax = ModelMeta { gating: Some(Gating::Softmax), ..meta(name) };
+            assert_eq!(norm(&softmax), (expected, 1.0), "{name}");
+        }
+        let scaled = ModelMeta { weights_scale: Some(2.5), ..meta("deepseek2") };
+        assert_eq!(norm(&scaled), (All, 2.5));
+    }
+
+    #[test]
+    fn sigmoid_is_refused_said_or_not() {
+        let refused = |meta: &ModelMeta| weighting(meta).unwrap_err().to_string();
+        let said = ModelMeta { gating: Some(Gating::Sigmoid), ..meta("deepseek2") };
+        assert!(refused(&said).starts_with("deepseek2.expert_gating_func: given 2 (sigmoid)"));
+        for name in ["dots1", "glm4moe", "minimax-m2", "step35"] {
+            let given = format!("{name}.expert_gating_func: given nothing, which in this");
+            assert!(refused(&meta(name)).starts_with(&given));
+        }
+        // Where a file cannot say otherwise, saying it does not help.
+        let softmax = ModelMeta { gating: Some(Gating::Softmax), ..meta("llama4") };
+        assert!(refused(&softmax).starts_with("general.architecture: given llama4 (sigmoid"));
     }
 }

@@ -5,6 +5,7 @@
 //! and the weighted sum of each token's rows, with the shared expert where
 //! there is one. The result does not depend on mode, chunk or backend.
 
+mod architectures;
 mod cost;
 mod forward;
 mod layer;
