@@ -9,15 +9,30 @@ pub enum Dot {
     Avx512Vnni = 1,
     /// `vpdpbusd` on 256-bit registers.
     AvxVnni = 2,
+    /// `joint_matrix`: a device's matrix units, a sub-group's tile at once.
+    JointMatrix = 3,
+    /// The same tiles by a loop: runs what is around them on any device.
+    MatrixByHand = 4,
 }
 
 impl Dot {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Plain, Self::Avx512Vnni, Self::AvxVnni, Self::JointMatrix, Self::MatrixByHand];
+
+    /// Whether a sub-group multiplies tiles.
+    pub const fn is_matrix(self) -> bool {
+        matches!(self, Self::JointMatrix | Self::MatrixByHand)
+    }
+
     /// The name, as `avx512-vnni`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Avx512Vnni => "avx512-vnni",
             Self::AvxVnni => "avx-vnni",
+            Self::JointMatrix => "joint-matrix",
+            Self::MatrixByHand => "matrix-by-hand",
         }
     }
 }
@@ -53,16 +68,8 @@ impl Form {
 
     /// For a GPU, or any device with this sub-group size: `work_group` is a
     /// multiple of it.
-    pub const fn gpu(sub_group: u32, work_group: u32) -> Self {
-        Self {
-            lanes: 1,
-            sub_group,
-            work_group,
-            vectors: 1,
-            tile_tokens: 16,
-            step: 8,
-            dot: Dot::Plain,
-        }
+    pub const fn gpu(sub_group: u32, work_group: u32, dot: Dot) -> Self {
+        Self { lanes: 1, sub_group, work_group, vectors: 1, tile_tokens: 16, step: 8, dot }
     }
 
     /// Weight rows of a work-group of the product.

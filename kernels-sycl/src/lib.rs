@@ -15,10 +15,11 @@ pub use tables::{offset, table};
 use strata_core::WeightType;
 
 /// Files that sources include, as (name, text).
-pub const HEADERS: [(&str, &str); 4] = [
+pub const HEADERS: [(&str, &str); 5] = [
     ("base.hpp", include_str!("../sycl/base.hpp")),
     ("dot.hpp", include_str!("../sycl/dot.hpp")),
     ("format.hpp", include_str!("../sycl/format.hpp")),
+    ("matrix.hpp", include_str!("../sycl/matrix.hpp")),
     ("q8.hpp", include_str!("../sycl/q8.hpp")),
 ];
 

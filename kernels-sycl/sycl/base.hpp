@@ -6,8 +6,8 @@
 //               device, where a work-item is a thread's whole vector unit, and
 //               1 on a GPU, where the sub-group is
 //   SUB_GROUP   the sub-group size that a kernel with LANES == 1 is built for
-//   DOT         how bytes are multiplied: DOT_PLAIN, or an instruction of the
-//               CPU that the device is (the host has asked it)
+//   DOT         how bytes are multiplied: DOT_PLAIN, an instruction of the CPU
+//               that the device is, or tiles (the host has asked the device)
 #pragma once
 
 #include <sycl/sycl.hpp>
@@ -21,6 +21,8 @@ using u64 = unsigned long;
 #define DOT_PLAIN 0
 #define DOT_AVX512_VNNI 1
 #define DOT_AVX_VNNI 2
+#define DOT_JOINT_MATRIX 3
+#define DOT_MATRIX_BY_HAND 4
 
 #ifndef LANES
 #define LANES 1
@@ -31,6 +33,8 @@ using u64 = unsigned long;
 #ifndef DOT
 #define DOT DOT_PLAIN
 #endif
+// Whether a sub-group multiplies tiles: matrix.hpp.
+#define MATRIX (DOT == DOT_JOINT_MATRIX || DOT == DOT_MATRIX_BY_HAND)
 
 // A kernel over one dimension. With vectors in a work-item there is nothing
 // left for the device's compiler to spread over a sub-group, and work-groups

@@ -1,5 +1,8 @@
 // Probes of a device's arithmetic: the host knows what each must give.
 #include "dot.hpp"
+#if MATRIX
+#include "matrix.hpp"
+#endif
 
 #define PROBES 11
 
@@ -46,3 +49,36 @@ KERNEL probe_dots(const u32 *a, const u32 *b, const int *c, int *out, u32 cases)
     store(out + (2 * n + 1) * LANES, dot<16>(codes, q, vint(c[n])));
   }
 }
+
+#if MATRIX
+// Tiles with the steps that the product has: 64 values of 8 rows, of which the
+// tile is 32, and the weight rows of all sub-groups of a work-group.
+struct probe_memory {
+  u32 act[MATRIX_ROWS][16];
+  u32 weight[8][WORK_GROUP];
+  int sums[WORK_GROUP * MATRIX_ROWS];
+};
+sycl::ext::oneapi::experimental::work_group_static<probe_memory> local_tiles;
+
+// out[case][row][weight row] of `acts`, [case][row] of eight words of signed
+// codes, and `weights`, [case] of eight words for each weight row.
+SUB_GROUP_KERNEL probe_tiles(const u32 *acts, const u32 *weights, int *out, u32 cases) {
+  const sycl::nd_item<1> item = work_item();
+  const auto sub_group = sycl::ext::oneapi::this_work_item::get_sub_group();
+  const u32 id = item.get_local_id(0), first = sub_group.get_group_linear_id() * SUB_GROUP;
+  probe_memory &w = local_tiles;
+  for (u32 n = 0; n < cases; ++n) {
+    for (u32 i = id; i < MATRIX_ROWS * 16; i += WORK_GROUP)
+      w.act[i / 16][i % 16] = i % 16 < 8 ? ~0u : acts[(n * MATRIX_ROWS + i / 16) * 8 + i % 16 - 8];
+    for (u32 j = 0; j < 8; ++j)
+      w.weight[j][id] = weights[(n * 8 + j) * WORK_GROUP + id];
+    sycl::group_barrier(item.get_group());
+    int sums[MATRIX_ROWS];
+    multiply_tile(reinterpret_cast<const i8 *>(&w.act[0][8]), 64, &w.weight[0][first], WORK_GROUP,
+                  w.sums + first * MATRIX_ROWS, sums);
+    for (u32 r = 0; r < MATRIX_ROWS; ++r)
+      out[(n * MATRIX_ROWS + r) * WORK_GROUP + first + sub_group.get_local_linear_id()] = sums[r];
+    sycl::group_barrier(item.get_group());
+  }
+}
+#endif

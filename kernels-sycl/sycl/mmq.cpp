@@ -11,6 +11,9 @@
 // same for all lanes.
 #include "dot.hpp"
 #include "format.hpp"
+#if MATRIX
+#include "matrix.hpp"
+#endif
 
 // A build also defines TILE_TOKENS, STEP (activation rows multiplied at once,
 // a divisor of TILE_TOKENS), and VECTORS (vectors of weight rows of a
@@ -247,9 +250,25 @@ inline void decode(const tile_rows &rows, int parts, int id, int items, const u3
 }
 #endif
 
+#if MATRIX
+// Tiles are 32 values deep. Where sub-scales are for 16, the other 16 are zeros
+// in a second copy of the activations: a tile of each.
+#define COPIES (32 / DOT_VALUES)
+
+// The activations of a unit, and the sums of each sub-group's tile.
+struct staged {
+  i8 code[COPIES][TILE_TOKENS][UNIT];
+  int sums[WORK_GROUP * MATRIX_ROWS];
+};
+sycl::ext::oneapi::experimental::work_group_static<staged> local_staged;
+#endif
+
 // Where R activation rows stand at the first q8_1 block of a unit, and how far
 // it is from there to their next one.
 template <int R> struct act_rows {
+#if MATRIX
+  const i8 *tile; // their staged codes
+#endif
   u64 codes_step, prepared_step;
 #if LANES > 1
   // Next to each other: one register, and the rows are offsets in instructions.
@@ -285,12 +304,20 @@ inline void dot_part(const unit &w, int lane, int p, const act_rows<R> &x,
   const int i = p % 4; // which 32 values of the q8_1 block
 #pragma unroll
   for (int c = 0; c < per_part; ++c) {
-    vuint code[VECTORS][DOT_VALUES / 4];
+    [[maybe_unused]] vuint code[VECTORS][DOT_VALUES / 4];
+#if MATRIX
+    static_assert(R == MATRIX_ROWS && VECTORS == 1, "a tile is what is multiplied at once");
+    const int first = lane / SUB_GROUP * SUB_GROUP;
+    int sums[MATRIX_ROWS];
+    multiply_tile(x.tile + c * (TILE_TOKENS * UNIT) + 32 * p, UNIT, &w.code[8 * p][first],
+                  TILE_ROWS, static_cast<staged &>(local_staged).sums + first * MATRIX_ROWS, sums);
+#else
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v)
 #pragma unroll
       for (int j = 0; j < DOT_VALUES / 4; ++j)
         code[v][j] = load<vuint>(&w.code[8 * p + c * (DOT_VALUES / 4) + j][lane + v * LANES]);
+#endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
       const int at = lane + v * LANES, n = p * per_part + c;
@@ -304,8 +331,12 @@ inline void dot_part(const unit &w, int lane, int p, const act_rows<R> &x,
         int bias = 0;
         if constexpr (BIASES != 0)
           bias = static_cast<int>(x.prepared(r)[4 + i * per_part + c]);
+#if MATRIX
+        vfloat one = to_float(sums[r] + bias);
+#else
         const u8 *q = x.codes(r) + 32 * i + DOT_VALUES * c;
         vfloat one = to_float(dot<DOT_VALUES>(code[v], q, vint(bias)));
+#endif
         if constexpr (GROUP == 16) {
           vfloat t = fma(one, vfloat(as_float(x.prepared(r)[i])), vfloat(0.0f));
           acc[r][v] = fma(t, scale, acc[r][v]);
@@ -416,6 +447,9 @@ inline void multiply_rows(const unit &w, int lane, int parts, const activations 
   act_rows<R> rows;
   rows.codes_step = x.step * BLOCK_BYTES;
   rows.prepared_step = x.step * PREPARED;
+#if MATRIX
+  rows.tile = static_cast<staged &>(local_staged).code[0][first];
+#endif
 #if LANES > 1
   u8 codes[UNIT / 128][R][BLOCK_BYTES];
   u32 prepared[UNIT / 128][R][PREPARED];
@@ -456,6 +490,28 @@ inline void multiply_rows(const unit &w, int lane, int parts, const activations 
       acc[first + r][v] = sums[r][v];
 }
 
+#if MATRIX
+// Copies the codes of the first `parts` parts of a unit; rows past the tile's
+// end are the last one again.
+inline void stage(const u8 *codes, u64 step, u32 first, u32 count, const u32 *src, int parts,
+                  u32 id, u32 items) {
+  staged &to = local_staged;
+  for (u32 n = id; n < TILE_TOKENS * UNIT / 4; n += items) {
+    const u32 r = n / (UNIT / 4), word = n % (UNIT / 4);
+    if (word >= 8 * static_cast<u32>(parts))
+      continue;
+    const u32 row = first + (r < count ? r : count - 1);
+    const u64 block = word / 32 * step + (src ? src[row] : row);
+    const u32 value = load32(codes + block * BLOCK_BYTES + word % 32 * 4);
+#pragma unroll
+    for (u32 c = 0; c < COPIES; ++c) {
+      const u32 own = COPIES == 1 || word / 4 % 2 == c ? value : 0;
+      __builtin_memcpy(&to.code[c][r][4 * word], &own, 4);
+    }
+  }
+}
+#endif
+
 inline void group_barrier() {
 #if LANES == 1
   sycl::group_barrier(work_item().get_group());
@@ -479,7 +535,13 @@ mmq(const u8 *weights, const u8 *acts, const u32 *prepared, const u32 *tiles,
   const u32 first = entry[1], count = entry[2];
   const u32 row0 = static_cast<u32>(group % s.row_tiles) * TILE_ROWS;
   const int id = item.get_local_id(0), items = item.get_local_range(0);
+#if MATRIX
+  const auto sub_group = sycl::ext::oneapi::this_work_item::get_sub_group();
+  const int lane =
+      sub_group.get_group_linear_id() * SUB_GROUP + sub_group.get_local_linear_id();
+#else
   const int lane = id * (LANES * VECTORS);
+#endif
   const u8 *expert = weights + entry[0] * s.expert_stride;
   unit &w = local_unit;
 
@@ -497,6 +559,10 @@ mmq(const u8 *weights, const u8 *acts, const u32 *prepared, const u32 *tiles,
     const u32 left = (s.cols - k) / 32;
     const int parts = left < PARTS ? left : PARTS;
     decode({expert + u64(k) / BLOCK * BYTES, s.row_stride, row0, s.rows}, parts, id, items, grid, w);
+#if MATRIX
+    stage(acts + u64(k) / 128 * s.act_rows * BLOCK_BYTES + HEADER_BYTES, s.act_rows, first, count,
+          src, parts, id, items);
+#endif
     group_barrier();
     const activations x = {acts + u64(k) / 128 * s.act_rows * BLOCK_BYTES + HEADER_BYTES,
                            prepared + u64(k) / 128 * s.act_rows * PREPARED, s.act_rows};

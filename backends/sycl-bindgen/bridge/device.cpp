@@ -37,13 +37,18 @@ uint32_t backend_of(const sycl::device &d) {
   }
 }
 
-// Whether any joint matrix shape takes int8 (or int8 x uint8) into int32.
-bool has_int8_matrix(const sycl::device &d) {
+// Whether a combination of `columns` columns is there: int8 times uint8 into
+// int32, 8 rows, 32 values deep. A size of 0 stands for all up to the largest.
+bool has_matrix(const sycl::device &d, size_t columns) {
+  using type = se::matrix::matrix_type;
+  auto fits = [](size_t size, size_t max, size_t wanted) {
+    return size == wanted || (size == 0 && max >= wanted);
+  };
   auto shapes = d.get_info<se::info::device::matrix_combinations>();
-  return std::any_of(shapes.begin(), shapes.end(), [](const auto &c) {
-    return c.atype == se::matrix::matrix_type::sint8 &&
-           c.btype == se::matrix::matrix_type::sint8 &&
-           c.ctype == se::matrix::matrix_type::sint32;
+  return std::any_of(shapes.begin(), shapes.end(), [&](const auto &c) {
+    return c.atype == type::sint8 && c.btype == type::uint8 && c.ctype == type::sint32 &&
+           c.dtype == type::sint32 && fits(c.msize, c.max_msize, 8) &&
+           fits(c.nsize, c.max_nsize, columns) && fits(c.ksize, c.max_ksize, 32);
   });
 }
 
@@ -60,7 +65,8 @@ uint32_t aspects_of(sycl::device d) {
   set(d.ext_oneapi_can_build(se::source_language::sycl), STRATA_SYCL_ASPECT_SOURCE);
   bool matrix = d.has(sycl::aspect::ext_intel_matrix);
   set(matrix, STRATA_SYCL_ASPECT_MATRIX);
-  set(matrix && has_int8_matrix(d), STRATA_SYCL_ASPECT_MATRIX_INT8);
+  set(matrix && has_matrix(d, 8), STRATA_SYCL_ASPECT_MATRIX_8);
+  set(matrix && has_matrix(d, 16), STRATA_SYCL_ASPECT_MATRIX_16);
   for (auto mode : d.get_info<sycl::info::device::single_fp_config>()) {
     set(mode == sycl::info::fp_config::correctly_rounded_divide_sqrt,
         STRATA_SYCL_ASPECT_ROUNDED_DIVIDE);

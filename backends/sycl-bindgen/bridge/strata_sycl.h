@@ -69,8 +69,8 @@ extern "C" {
 #define STRATA_SYCL_ASPECT_FREE_MEMORY 16
 /* Aspect bit: joint matrices (some combination; ask for int8 apart). */
 #define STRATA_SYCL_ASPECT_MATRIX 32
-/* Aspect bit: joint matrices of int8 inputs and int32 accumulators. */
-#define STRATA_SYCL_ASPECT_MATRIX_INT8 64
+/* Aspect bit: joint matrices of 8 x 32 int8 times 32 x 8 uint8 into int32. */
+#define STRATA_SYCL_ASPECT_MATRIX_8 64
 /* Aspect bit: kernels can be compiled from SYCL source at run time. */
 #define STRATA_SYCL_ASPECT_SOURCE 128
 /* Aspect bit: queues measure the time of their commands. */
@@ -81,6 +81,8 @@ extern "C" {
 #define STRATA_SYCL_ASPECT_SUBNORMALS 1024
 /* Aspect bit: f32 fma rounds once. */
 #define STRATA_SYCL_ASPECT_FMA 2048
+/* Aspect bit: joint matrices of 8 x 32 int8 times 32 x 16 uint8 into int32. */
+#define STRATA_SYCL_ASPECT_MATRIX_16 4096
 
 /* Bytes of a text field, the final zero included. */
 #define STRATA_SYCL_TEXT 256

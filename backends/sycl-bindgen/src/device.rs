@@ -45,8 +45,10 @@ pub struct Aspects {
     pub free_memory: bool,
     /// Joint matrices of some kind.
     pub matrix: bool,
-    /// Joint matrices of int8 inputs and int32 accumulators.
-    pub matrix_int8: bool,
+    /// Joint matrices of 8 x 32 int8 times 32 x 8 uint8 into int32.
+    pub matrix_8: bool,
+    /// The same of 32 x 16 uint8.
+    pub matrix_16: bool,
     /// Kernels can be compiled from SYCL source at run time.
     pub source: bool,
     /// Queues measure time.
@@ -136,7 +138,8 @@ impl Device {
                 usm_host: has(sys::ASPECT_USM_HOST),
                 free_memory: has(sys::ASPECT_FREE_MEMORY),
                 matrix: has(sys::ASPECT_MATRIX),
-                matrix_int8: has(sys::ASPECT_MATRIX_INT8),
+                matrix_8: has(sys::ASPECT_MATRIX_8),
+                matrix_16: has(sys::ASPECT_MATRIX_16),
                 source: has(sys::ASPECT_SOURCE),
                 profiling: has(sys::ASPECT_PROFILING),
                 rounded_divide: has(sys::ASPECT_ROUNDED_DIVIDE),

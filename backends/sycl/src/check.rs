@@ -62,19 +62,22 @@ fn values(seed: u32) -> Vec<f32> {
 }
 
 /// Refuses a device whose arithmetic is not that of docs/numerics.md. Falls
-/// back to products in C++ where its compiler does not take the instruction.
-pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<()> {
+/// back to products in C++ where its compiler does not take the instruction or
+/// its result is wrong, and says so.
+pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<Option<String>> {
     let failed = |e| device(&info.id, "checking the arithmetic", e);
-    let mut built = build_or_fall_back(info, queue, form)?;
-    if form.dot != Dot::Plain && !dots(&built, queue, form).map_err(failed)? {
-        fall_back(info, form, "its result is wrong");
-        built = build(info, queue, Unit::Check, form)?;
-    }
-    if form.dot == Dot::Plain && !dots(&built, queue, form).map_err(failed)? {
-        return Err(unavailable(format!(
-            "{} ({}) breaks a rule of docs/numerics.md: integer dot products are exact",
-            info.id, info.name
-        )));
+    let mut note = None;
+    let built = match probed(info, queue, form) {
+        Ok(built) => built,
+        Err(why) if form.dot != Dot::Plain => {
+            note = Some(format!("not {}: {why}", form.dot.name()));
+            form.dot = Dot::Plain;
+            probed(info, queue, form)?
+        }
+        Err(e) => return Err(e),
+    };
+    if let Some(note) = &note {
+        tracing::warn!("{}: byte products are left to the compiler, {note}", info.id);
     }
     let (a, mut b) = (values(1), values(2));
     // Every special value meets others than itself.
@@ -85,27 +88,71 @@ pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result
         let got = run(&built, queue, &a, &b, "probe_vectors", VECTOR_PROBES).map_err(failed)?;
         compare(info, &PROBES[..VECTOR_PROBES], " in vectors", &a, &b, &got)?;
     }
-    Ok(())
+    Ok(note)
 }
 
-fn build_or_fall_back(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result<Built> {
-    match build(info, queue, Unit::Check, form) {
-        Err(e) if form.dot != Dot::Plain => {
-            fall_back(info, form, &e.to_string());
-            build(info, queue, Unit::Check, form)
-        }
-        result => result,
+/// The probes, built, if the form's byte products are exact.
+fn probed(info: &DeviceInfo, queue: &Queue, form: &Form) -> Result<Built> {
+    let built = build(info, queue, Unit::Check, form)?;
+    let right = match form.dot.is_matrix() {
+        true => tiles(&built, queue, form),
+        false => dots(&built, queue, form),
+    };
+    match right.map_err(|e| device(&info.id, "checking the arithmetic", e))? {
+        true => Ok(built),
+        false => Err(unavailable(format!(
+            "{} ({}) breaks a rule of docs/numerics.md: integer dot products are exact",
+            info.id, info.name
+        ))),
     }
 }
 
-/// Leaves byte products to the compiler.
-fn fall_back(info: &DeviceInfo, form: &mut Form, why: &str) {
-    tracing::warn!(
-        "{}: {:?} cannot be used, byte products are left to the compiler: {why}",
-        info.id,
-        form.dot
-    );
-    form.dot = Dot::Plain;
+/// Bytes, the ends of the range more often than others.
+fn bytes(count: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let draw = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        match state >> 30 {
+            0 => [0, 127, 128, 255][(state >> 16 & 3) as usize],
+            _ => (state >> 16) as u8,
+        }
+    };
+    (0..count).map(draw).collect()
+}
+
+/// Tiles probed, and their activation rows.
+const TILES: usize = 8;
+const TILE_ROWS: usize = 8;
+
+/// Whether a sub-group's tiles are exact.
+fn tiles(
+    built: &Built,
+    queue: &Queue,
+    form: &Form,
+) -> std::result::Result<bool, sycl_bindgen::Error> {
+    let columns = form.work_group as usize;
+    let (acts, weights) = (bytes(TILES * TILE_ROWS * 32, 4), bytes(TILES * columns * 32, 5));
+    let mut inputs = [queue.alloc(acts.len() as u64)?, queue.alloc(weights.len() as u64)?];
+    inputs[0].upload(0, &acts)?;
+    inputs[1].upload(0, &weights)?;
+    let out = queue.alloc(4 * (TILES * TILE_ROWS * columns) as u64)?;
+    let (n, items) = (TILES as u32, u64::from(form.work_group));
+    let [x, y] = &inputs;
+    let args = [Arg::buffer(x), Arg::buffer(y), Arg::buffer(&out), Arg::value(&n)];
+    // SAFETY: the kernel's arguments; the inputs hold `n` cases and the output their sums.
+    unsafe { built.raw_kernel("probe_tiles")?.launch(queue, &args, Range::linear(items, items))? };
+    let mut got = vec![0i32; TILES * TILE_ROWS * columns];
+    out.download(0, bytemuck::cast_slice_mut(&mut got))?;
+    let want = |n: usize| {
+        let (tile, row, column) = (n / columns / TILE_ROWS, n / columns % TILE_ROWS, n % columns);
+        let of = |i: usize| {
+            let act = acts[(tile * TILE_ROWS + row) * 32 + i] as i8;
+            let code = weights[((tile * 8 + i / 4) * columns + column) * 4 + i % 4];
+            i32::from(act) * i32::from(code)
+        };
+        (0..32).map(of).sum::<i32>()
+    };
+    Ok(got.iter().enumerate().all(|(n, &sum)| sum == want(n)))
 }
 
 /// Dot products probed.
@@ -118,18 +165,7 @@ fn dots(
     form: &Form,
 ) -> std::result::Result<bool, sycl_bindgen::Error> {
     let lanes = form.lanes as usize;
-    let mut state = 3u32;
-    let mut bytes = |count: usize| -> Vec<u8> {
-        let draw = |_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            match state >> 30 {
-                0 => [0, 127, 128, 255][(state >> 16 & 3) as usize],
-                _ => (state >> 16) as u8,
-            }
-        };
-        (0..count).map(draw).collect()
-    };
-    let (a, b) = (bytes(DOTS * 32 * lanes), bytes(DOTS * 32));
+    let (a, b) = (bytes(DOTS * 32 * lanes, 3), bytes(DOTS * 32, 6));
     let c: Vec<i32> = (0..DOTS as i32).map(|i| (i - 30) * 20_011).collect();
     let mut inputs =
         [queue.alloc(a.len() as u64)?, queue.alloc(b.len() as u64)?, queue.alloc(4 * DOTS as u64)?];
@@ -270,5 +306,28 @@ mod tests {
         }
         let error = compare(&info(), &PROBES, "", &a, &b, &sloppy).unwrap_err().to_string();
         assert!(error.contains("a / b"), "{error}");
+    }
+
+    #[test]
+    fn matrix_units_that_are_not_there_leave_products_to_the_compiler() {
+        let runtime = match crate::list::load() {
+            Ok(runtime) => runtime,
+            Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
+                return println!("skipped: {e}");
+            }
+            Err(e) => panic!("STRATA_REQUIRE_SYCL is set: {e}"),
+        };
+        let devices = runtime.devices().unwrap();
+        let lacks = |d: &&sycl_bindgen::Device| d.aspects.source && !d.aspects.matrix;
+        let Some(found) = devices.iter().find(lacks) else {
+            return println!("skipped: every device has matrix units");
+        };
+        let queue = Queue::open(runtime, found.index).unwrap();
+        let size = found.sub_group_sizes[0];
+        let mut form = Form::gpu(size, 4 * size, Dot::JointMatrix);
+        let note = check(&info(), &queue, &mut form).unwrap().expect("it says so");
+        assert_eq!(form.dot, Dot::Plain);
+        assert!(note.starts_with("not joint-matrix: "), "{note}");
+        println!("{}", crate::form::name(found, &form, Some(&note)));
     }
 }

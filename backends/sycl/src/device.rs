@@ -67,9 +67,9 @@ impl SyclBackend {
             .map_err(|e| device(&info.id, "opening the device", e))?;
         let mut form = form::pick(&found)?;
         let kernels = Kernels::default();
-        check::check(&info, &base, &mut form)?;
+        let note = check::check(&info, &base, &mut form)?;
         let shared = Arc::new(Shared {
-            info: DeviceInfo { arch: form::name(&found, &form), ..info },
+            info: DeviceInfo { arch: form::name(&found, &form, note.as_deref()), ..info },
             runtime,
             device: found,
             form,

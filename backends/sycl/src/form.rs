@@ -9,22 +9,38 @@ const WORK_GROUP: u32 = 64;
 
 /// Picks the form by what the device is, and by the variables that tests set.
 pub(crate) fn pick(device: &Device) -> Result<Form> {
-    let forced = match std::env::var("STRATA_SYCL_SUB_GROUP") {
+    let sub_group = match std::env::var("STRATA_SYCL_SUB_GROUP") {
         Ok(text) => Some(parse(device, &text)?),
         Err(_) => None,
     };
-    match (forced, device.kind) {
-        (Some(size), _) => Ok(Form::gpu(size, work_group(device, size))),
-        (None, Kind::Cpu) => {
-            let form = cpu();
-            let (lanes, dot) = (forced_lanes()?, forced_dot()?);
-            Ok(Form::cpu(lanes.unwrap_or(form.lanes), dot.unwrap_or(form.dot)))
-        }
-        (None, _) => {
-            let size = sub_group(&device.sub_group_sizes);
-            Ok(Form::gpu(size, work_group(device, size)))
-        }
+    if sub_group.is_none() && device.kind == Kind::Cpu {
+        let form = cpu();
+        let lanes = forced_lanes()?.unwrap_or(form.lanes);
+        return Ok(Form::cpu(lanes, forced_dot(CPU_DOTS, has)?.unwrap_or(form.dot)));
     }
+    let forced = forced_dot(GPU_DOTS, |dot| dot != Dot::JointMatrix || !tiles(device).is_empty())?;
+    // Matrix units come with a sub-group size.
+    let with_tiles = tiles(device).into_iter().find(|&size| sub_group.is_none_or(|s| s == size));
+    let (size, dot) = match (forced, with_tiles) {
+        (None | Some(Dot::JointMatrix), Some(size)) => (size, Dot::JointMatrix),
+        (forced, _) => {
+            let size = sub_group.unwrap_or_else(|| self::sub_group(&device.sub_group_sizes));
+            // Units of another size than the one asked for are no use.
+            (size, forced.filter(|&dot| dot != Dot::JointMatrix).unwrap_or(Dot::Plain))
+        }
+    };
+    Ok(Form::gpu(size, work_group(device, size), dot))
+}
+
+/// What `STRATA_SYCL_DOT` may name in the form of a CPU, and in that of a GPU.
+const CPU_DOTS: &[Dot] = &[Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni];
+const GPU_DOTS: &[Dot] = &[Dot::Plain, Dot::JointMatrix, Dot::MatrixByHand];
+
+/// Sub-group sizes for which the device has matrix units of the tile's shape.
+fn tiles(device: &Device) -> Vec<u32> {
+    let has = [(16, device.aspects.matrix_16), (8, device.aspects.matrix_8)];
+    let named = has.into_iter().filter(|&(_, has)| has).map(|(size, _)| size);
+    named.filter(|size| device.sub_group_sizes.contains(size)).collect()
 }
 
 fn parse(device: &Device, text: &str) -> Result<u32> {
@@ -57,14 +73,13 @@ fn forced_lanes() -> Result<Option<u32>> {
     lanes.map(Some).ok_or_else(|| Error::invalid("STRATA_SYCL_LANES", text, "8 or 16"))
 }
 
-fn forced_dot() -> Result<Option<Dot>> {
+fn forced_dot(known: &[Dot], has: impl Fn(Dot) -> bool) -> Result<Option<Dot>> {
     let Ok(text) = std::env::var("STRATA_SYCL_DOT") else { return Ok(None) };
-    let dot = [Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni].into_iter().find(|d| d.name() == text);
     // An instruction that the CPU lacks would end the process.
-    dot.filter(|&dot| has(dot)).map(Some).ok_or_else(|| {
-        let all = [Dot::Plain, Dot::Avx512Vnni, Dot::AvxVnni];
-        let here: Vec<_> = all.into_iter().filter(|&d| has(d)).map(Dot::name).collect();
-        Error::invalid("STRATA_SYCL_DOT", text, format!("{} on this CPU", here.join(" or ")))
+    let here = || known.iter().copied().filter(|&dot| has(dot));
+    here().find(|dot| dot.name() == text).map(Some).ok_or_else(|| {
+        let names: Vec<_> = here().map(Dot::name).collect();
+        Error::invalid("STRATA_SYCL_DOT", text, format!("{} on this device", names.join(" or ")))
     })
 }
 
@@ -78,7 +93,6 @@ fn has(dot: Dot) -> bool {
         }
         #[cfg(target_arch = "x86_64")]
         Dot::AvxVnni => is_x86_feature_detected!("avxvnni"),
-        #[cfg(not(target_arch = "x86_64"))]
         _ => false,
     }
 }
@@ -93,17 +107,19 @@ fn cpu() -> Form {
     Form::cpu(lanes, if has(dot) { dot } else { Dot::Plain })
 }
 
-/// What `DeviceInfo::arch` says.
-pub(crate) fn name(device: &Device, form: &Form) -> String {
+/// What `DeviceInfo::arch` says; `note` is what the check had to change.
+pub(crate) fn name(device: &Device, form: &Form, note: Option<&str>) -> String {
     let kind = match device.kind {
         Kind::Gpu => "gpu",
         Kind::Cpu => "cpu",
         Kind::Other => "other",
     };
-    match form.lanes {
-        1 => format!("{kind}, sub-groups of {}", form.sub_group),
-        lanes => format!("{kind}, vectors of {lanes}, byte products {}", form.dot.name()),
-    }
+    let vectors = match form.lanes {
+        1 => format!("sub-groups of {}", form.sub_group),
+        lanes => format!("vectors of {lanes}"),
+    };
+    let note = note.map_or_else(String::new, |note| format!(" ({note})"));
+    format!("{kind}, {vectors}, byte products {}{note}", form.dot.name())
 }
 
 #[cfg(test)]
@@ -117,5 +133,22 @@ mod tests {
         assert_eq!(sub_group(&[4, 8]), 8);
         assert_eq!(sub_group(&[4]), 4);
         assert_eq!(sub_group(&[64]), 64);
+    }
+
+    #[test]
+    fn tiles_are_used_only_where_the_device_names_their_shape() {
+        let mut device =
+            crate::list::tests::device(0, "arc", Kind::Gpu, sycl_bindgen::Backend::LevelZero);
+        device.sub_group_sizes = vec![8, 16, 32];
+        let picked = |device: &Device| pick(device).map(|f| (f.sub_group, f.dot)).unwrap();
+        assert_eq!(picked(&device), (16, Dot::Plain));
+        device.aspects.matrix = true;
+        assert_eq!(picked(&device), (16, Dot::Plain));
+        device.aspects.matrix_8 = true;
+        assert_eq!(picked(&device), (8, Dot::JointMatrix));
+        device.aspects.matrix_16 = true;
+        assert_eq!(picked(&device), (16, Dot::JointMatrix));
+        device.sub_group_sizes = vec![32];
+        assert_eq!(picked(&device), (32, Dot::Plain));
     }
 }

@@ -1,12 +1,12 @@
 //! Which devices there are, and their order.
 
-use strata_core::backend::{BackendKind, DeviceId, DeviceInfo};
+use strata_core::backend::{Backend as _, BackendKind, DeviceId, DeviceInfo};
 use strata_core::{Error, Result};
-use strata_kernels_sycl::NUMERICS;
+use strata_kernels_sycl::{Dot, NUMERICS};
 use sycl_bindgen::{Backend, Device, Kind, Options, Runtime};
 
 use crate::error::{device, unavailable};
-use crate::form;
+use crate::{SyclBackend, form};
 
 /// The runtime, loaded on first use.
 pub(crate) fn load() -> Result<&'static Runtime> {
@@ -56,7 +56,7 @@ pub(crate) fn describe(index: u32, device: &Device) -> Result<DeviceInfo> {
     Ok(DeviceInfo {
         id: DeviceId { kind: BackendKind::Sycl, index },
         name: device.name.clone(),
-        arch: form::name(device, &form),
+        arch: form::name(device, &form, None),
         driver: format!(
             "{} {}, kernels with {}",
             device.platform,
@@ -68,13 +68,26 @@ pub(crate) fn describe(index: u32, device: &Device) -> Result<DeviceInfo> {
     })
 }
 
-/// All devices, GPUs first, CPUs last.
+/// All devices, GPUs first, CPUs last. Those with matrix units are opened:
+/// whether they can be used is known only then, and their `arch` says it.
 ///
 /// # Errors
 /// [`Error::Unavailable`] without a runtime or a usable device.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     let usable = usable(load()?)?;
-    (0..).zip(&usable).map(|(index, device)| describe(index, device)).collect()
+    let info = |(index, device)| {
+        if form::pick(device)?.dot != Dot::JointMatrix {
+            return describe(index, device);
+        }
+        match SyclBackend::open(index) {
+            Ok(backend) => Ok(backend.device().clone()),
+            Err(e) => {
+                let info = describe(index, device)?;
+                Ok(DeviceInfo { arch: format!("{} (refused: {e})", info.arch), ..info })
+            }
+        }
+    };
+    (0..).zip(&usable).map(info).collect()
 }
 
 /// The device that `auto` should take: the first GPU.
@@ -122,11 +135,11 @@ fn names(devices: &[Device]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use sycl_bindgen::Aspects;
 
-    fn device(index: u32, name: &str, kind: Kind, backend: Backend) -> Device {
+    pub(crate) fn device(index: u32, name: &str, kind: Kind, backend: Backend) -> Device {
         Device {
             index,
             name: name.into(),

@@ -1,6 +1,6 @@
 //! The whole conformance suite on the first SYCL device; on a machine without a
 //! card that is the OpenCL CPU device. A CPU device runs it in its own form and
-//! as a GPU of each sub-group size.
+//! as a GPU of each sub-group size, and products as a GPU with matrix units.
 //!
 //! `STRATA_CONFORMANCE` picks more than the quick cases: `full`, `large`, and
 //! after it texts that a case's name must contain. Without a SYCL runtime this
@@ -52,7 +52,7 @@ fn every_byte_is_the_references() {
 }
 
 /// Runs the test above again, as a GPU of this sub-group size.
-fn with_sub_groups_of(size: u32) {
+fn with_sub_groups_of(size: u32, variables: &[(&str, &str)]) {
     // What a test is told, its second run would pass on.
     if std::env::var_os("STRATA_SYCL_SUB_GROUP").is_some() {
         println!("skipped: STRATA_SYCL_SUB_GROUP picks one form for all");
@@ -66,22 +66,37 @@ fn with_sub_groups_of(size: u32) {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "every_byte_is_the_references"])
         .env("STRATA_SYCL_SUB_GROUP", size.to_string())
+        .envs(variables.iter().copied())
         .status()
         .unwrap();
-    assert!(status.success(), "with sub-groups of {size}");
+    assert!(status.success(), "with sub-groups of {size} and {variables:?}");
 }
 
 #[test]
 fn sub_groups_of_8() {
-    with_sub_groups_of(8);
+    with_sub_groups_of(8, &[]);
 }
 
 #[test]
 fn sub_groups_of_16() {
-    with_sub_groups_of(16);
+    with_sub_groups_of(16, &[]);
 }
 
 #[test]
 fn sub_groups_of_32() {
-    with_sub_groups_of(32);
+    with_sub_groups_of(32, &[]);
+}
+
+/// Products of all types the way matrix units do them, the tile itself by a loop.
+const BY_HAND: [(&str, &str); 2] =
+    [("STRATA_SYCL_DOT", "matrix-by-hand"), ("STRATA_CONFORMANCE", "quick mmq/ T=19")];
+
+#[test]
+fn tiles_by_hand_of_sub_groups_of_8() {
+    with_sub_groups_of(8, &BY_HAND);
+}
+
+#[test]
+fn tiles_by_hand_of_sub_groups_of_16() {
+    with_sub_groups_of(16, &BY_HAND);
 }

@@ -1,0 +1,131 @@
+//! The product's tiles for matrix units, which no device of a machine without
+//! an Intel GPU or an AMX CPU can run.
+//!
+//! The runtime's compiler makes SPIR-V of them, of every weight type, and what
+//! is in it is looked at. The same kernels with the tile by a loop run the
+//! products of the conformance suite.
+
+use std::path::Path;
+use std::process::Command;
+
+use strata_core::WeightType;
+use strata_kernels_sycl::{Dot, Form, HEADERS, Unit};
+use strata_sycl::SyclBackend;
+use sycl_bindgen::{Bundle, Options, Queue, Runtime};
+
+/// Whether there is a device to compile for.
+fn present() -> bool {
+    match SyclBackend::open(0) {
+        Ok(_) => true,
+        Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
+            println!("skipped: {e}");
+            false
+        }
+        Err(e) => panic!("STRATA_REQUIRE_SYCL is set: {e}"),
+    }
+}
+
+/// OpEntryPoint, OpExecutionMode with SubgroupSize, OpCooperativeMatrixMulAddKHR.
+const ENTRY_POINT: u32 = 15;
+const EXECUTION_MODE: u32 = 16;
+const SUBGROUP_SIZE: u32 = 35;
+const MUL_ADD: u32 = 4459;
+
+/// What a SPIR-V module holds.
+#[derive(Debug, Default)]
+struct Module {
+    entries: Vec<String>,
+    sub_groups: Vec<u32>,
+    /// Operand masks of the matrix products: 1 is a signed A, 2 a signed B.
+    products: Vec<u32>,
+}
+
+fn parse(bytes: &[u8]) -> Module {
+    let words: Vec<u32> = bytes.as_chunks().0.iter().map(|&w| u32::from_le_bytes(w)).collect();
+    assert_eq!(words[0], 0x0723_0203, "SPIR-V begins with its magic number");
+    let mut module = Module::default();
+    let mut rest = &words[5..];
+    while let Some(&first) = rest.first() {
+        let (op, count) = (first & 0xffff, (first >> 16) as usize);
+        assert!((1..=rest.len()).contains(&count), "an instruction of {count} words");
+        match op {
+            ENTRY_POINT => {
+                let text: Vec<u8> = rest[3..count].iter().flat_map(|w| w.to_le_bytes()).collect();
+                let name = text.split(|&b| b == 0).next().unwrap_or_default();
+                module.entries.push(String::from_utf8_lossy(name).into_owned());
+            }
+            EXECUTION_MODE if rest[2] == SUBGROUP_SIZE => module.sub_groups.push(rest[3]),
+            MUL_ADD => {
+                module.products.push(rest.get(6).copied().filter(|_| count > 6).unwrap_or(0))
+            }
+            _ => {}
+        }
+        rest = &rest[count..];
+    }
+    module
+}
+
+const SELF: &str = "every_type_compiles_to_products_of_matrices";
+
+/// Compiles one unit; the runtime writes the SPIR-V where its variables say.
+fn compile(unit: Unit, sub_group: u32) {
+    let runtime = Runtime::load(Options { persistent_cache: false, ..Options::default() }).unwrap();
+    let device = runtime.devices().unwrap().into_iter().find(|d| d.aspects.source).unwrap();
+    let queue = Queue::open(runtime, device.index).unwrap();
+    let form = Form::gpu(sub_group, 64, Dot::JointMatrix);
+    let options = unit.options(&form);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Bundle::build(&queue, unit.source(), &HEADERS, &options)
+        .unwrap_or_else(|e| panic!("{unit}, sub-groups of {sub_group}: {e}"));
+}
+
+/// In a process of its own, whose variables say where to.
+fn compiled(folder: &Path, unit: &str, sub_group: u32) -> Module {
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", SELF])
+        .env("STRATA_TEST_UNIT", unit)
+        .env("STRATA_TEST_SUB_GROUP", sub_group.to_string())
+        .env("SYCL_DUMP_IMAGES", "1")
+        .env("SYCL_DUMP_IMAGES_PREFIX", folder.join("image-"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{unit}: {text}");
+    // Kernels that need no matrix units are a module of their own.
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let modules = files.map(|file| parse(&std::fs::read(file).unwrap()));
+    let mut modules: Vec<Module> = modules.filter(|m| !m.products.is_empty()).collect();
+    assert_eq!(modules.len(), 1, "{unit}: {modules:?}, {text}");
+    let module = modules.remove(0);
+    std::fs::remove_dir_all(folder).unwrap();
+    module
+}
+
+#[test]
+fn every_type_compiles_to_products_of_matrices() {
+    if let Ok(name) = std::env::var("STRATA_TEST_UNIT") {
+        let sub_group = std::env::var("STRATA_TEST_SUB_GROUP").unwrap().parse().unwrap();
+        let unit = match name.as_str() {
+            "check" => Unit::Check,
+            ty => Unit::Mmq(ty.parse().unwrap()),
+        };
+        return compile(unit, sub_group);
+    }
+    if !present() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("strata-matrix-{}", std::process::id()));
+    let types = WeightType::ALL.map(|ty| (ty.name(), 16));
+    let others = [("check", 8), ("check", 16), ("Q4_K", 8), ("IQ2_XS", 8)];
+    for (name, sub_group) in types.into_iter().chain(others) {
+        let module = compiled(&folder, name, sub_group);
+        let kernel = if name == "check" { "probe_tiles" } else { "mmq" };
+        assert!(module.entries.iter().any(|e| e.ends_with(kernel)), "{name}: {module:?}");
+        assert_eq!(module.sub_groups, [sub_group], "{name}");
+        // Activations are signed, codes are not.
+        assert!(module.products.iter().all(|mask| mask & 3 == 1), "{name}: {module:?}");
+        println!("{name}, sub-groups of {sub_group}: {} products", module.products.len());
+    }
+}
