@@ -14,7 +14,7 @@ use strata_core::{Error, Result};
 use crate::isa::{Cpu, Isa};
 use crate::memory::{self, CpuMemory};
 use crate::mmq::Worker;
-use crate::scratch::Scratch;
+use crate::scratch::{Bytes, Scratch};
 use crate::time::{self, CpuMark};
 
 /// How to open the CPU.
@@ -236,6 +236,11 @@ unsafe impl Backend for CpuBackend {
         })
     }
 
+    fn scratch(&self) -> u64 {
+        let Shared { workers, counts, blocks, .. } = &*self.shared;
+        (workers.bytes() + counts.bytes() + blocks.bytes()) as u64
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self { shared: Arc::clone(&self.shared) }))
     }
@@ -373,5 +378,32 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn scratch_is_refused_with_figures_and_counted() {
+        let options = CpuOptions { threads: Some(2), isa: None };
+        let backend = CpuBackend::new(options).unwrap();
+        let shared = &backend.shared;
+        let mut values = vec![1u64];
+        for len in [1 << 50, usize::MAX] {
+            match shared.reserve(&mut values, len) {
+                Err(Error::OutOfMemory { asked, .. }) => {
+                    assert_eq!(asked, (len as u64).saturating_mul(8));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // A thread that has none ends the launch, and the others with it.
+        let refused = shared.parallel_with(
+            10,
+            || shared.reserve(&mut Vec::<u64>::new(), usize::MAX),
+            |(), _| panic!("a task without its memory"),
+        );
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })));
+
+        assert_eq!(backend.scratch(), 0);
+        shared.reserve(&mut shared.counts.take(), 1000).unwrap();
+        assert_eq!(backend.scratch(), 4000);
     }
 }

@@ -4,6 +4,17 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;
 
+/// What knows the memory it keeps.
+pub(crate) trait Bytes {
+    fn bytes(&self) -> usize;
+}
+
+impl<T> Bytes for Vec<T> {
+    fn bytes(&self) -> usize {
+        self.capacity() * size_of::<T>()
+    }
+}
+
 /// Values on loan to threads, one each.
 #[derive(Default)]
 pub(crate) struct Scratch<T> {
@@ -15,6 +26,14 @@ impl<T: Default> Scratch<T> {
     pub(crate) fn take(&self) -> Loan<'_, T> {
         let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
         Loan { value: free.pop().unwrap_or_default(), from: self }
+    }
+}
+
+impl<T: Bytes> Bytes for Scratch<T> {
+    /// Of what nobody has.
+    fn bytes(&self) -> usize {
+        let free = self.free.lock().unwrap_or_else(|e| e.into_inner());
+        free.iter().map(Bytes::bytes).sum()
     }
 }
 

@@ -134,6 +134,12 @@ pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     /// Free and total memory at this moment.
     fn memory(&self) -> Result<MemoryInfo>;
 
+    /// Bytes that its launches work in beside buffers, as far as it keeps them from one to the
+    /// next: a host's threads have such memory.
+    fn scratch(&self) -> u64 {
+        0
+    }
+
     /// Another stream on the same device.
     fn fork(&self) -> Result<Box<dyn Backend>>;
 

@@ -56,6 +56,7 @@ pub(super) fn json(backend: &dyn Backend, source: &Source, options: &Options, ru
         "phases": phases,
         "seconds": run.timings.total().as_secs_f64(),
         "workspace_bytes": run.workspace_bytes,
+        "scratch_bytes": backend.scratch(),
         "peak_memory_bytes": report::peak_memory(),
         "checksum": run.checksum,
     })
@@ -120,8 +121,12 @@ pub(super) fn text(backend: &dyn Backend, source: &Source, options: &Options, ru
     rows.push(row("total", timings.total(), sum(|p| p.bytes), sum(|p| p.ops)));
     text.push_str(&report::table(&["phase", "ms", "bytes", "GB/s", "ops", "rate"], &rows));
     let peak = report::peak_memory().map_or("not known".to_owned(), bytes);
+    let scratch = match backend.scratch() {
+        0 => String::new(),
+        scratch => format!(", {} that threads work in", bytes(scratch)),
+    };
     text.push_str(&format!(
-        "\nmemory    {} for the buffers of a chunk; {peak} at the peak of the process\n",
+        "\nmemory    {} for the buffers of a chunk{scratch}; {peak} at the peak of the process\n",
         bytes(run.workspace_bytes)
     ));
     text.push_str(&format!("checksum  {}\n", run.checksum));

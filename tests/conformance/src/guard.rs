@@ -97,6 +97,10 @@ unsafe impl Backend for Guard {
         self.inner.memory()
     }
 
+    fn scratch(&self) -> u64 {
+        self.inner.scratch()
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self {
             inner: self.inner.fork()?,

@@ -10,6 +10,7 @@ use super::SLAB;
 use super::tile::Shape;
 use crate::device::Shared;
 use crate::isa::Work;
+use crate::scratch::Bytes;
 use crate::simd::Simd;
 
 /// Where the activation row of a routed row is.
@@ -43,6 +44,12 @@ pub(super) struct RoutedRows {
     pub scales: Vec<f32>,
     /// Sums, one per minimum of the weights.
     pub sums: Vec<f32>,
+}
+
+impl Bytes for RoutedRows {
+    fn bytes(&self) -> usize {
+        self.codes.bytes() + self.scales.bytes() + self.sums.bytes()
+    }
 }
 
 impl RoutedRows {

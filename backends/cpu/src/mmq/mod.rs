@@ -29,6 +29,7 @@ use strata_core::{Result, WeightType};
 use crate::CpuBackend;
 use crate::device::Shared;
 use crate::memory::{self, Parts};
+use crate::scratch::Bytes;
 use crate::simd::{Simd, WithSimd};
 use activations::{Activations, RoutedRows, Source};
 use plan::{Plan, Unit};
@@ -73,6 +74,12 @@ pub(crate) struct Worker {
     held: Option<Range<usize>>,
     /// Sums of a tile: a row of the tile's weight rows per routed row.
     acc: Vec<f32>,
+}
+
+impl Bytes for Worker {
+    fn bytes(&self) -> usize {
+        self.weights.bytes() + self.rows.bytes() + self.acc.bytes()
+    }
 }
 
 /// What does not change in a launch.

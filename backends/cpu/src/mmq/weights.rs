@@ -5,6 +5,7 @@ use strata_core::format::{Decoded, Format};
 use super::tile::Shape;
 use super::{Launch, SLAB, VECTORS};
 use crate::isa::Work;
+use crate::scratch::Bytes;
 use crate::simd::Simd;
 
 /// One slab of a tile of rows. `R` rows stand next to each other in every
@@ -24,6 +25,13 @@ pub(super) struct WeightTile {
     pub mn: Vec<f32>,
     /// `R` scales of minimums per group.
     pub dm: Vec<f32>,
+}
+
+impl Bytes for WeightTile {
+    fn bytes(&self) -> usize {
+        let scales = self.dw.bytes() + self.mn.bytes() + self.dm.bytes();
+        self.decoded.bytes() + self.words.bytes() + self.start.bytes() + scales
+    }
 }
 
 /// The decoder of one type.
