@@ -131,14 +131,16 @@ impl Work for Count<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
+        // Core numbers experts in 31 bits.
+        let last = self.counts.len() as i32 - 1;
         for ids in self.ids.chunks(CHECKED) {
-            // A negative id is a large one.
-            let largest = ids.iter().fold(0, |largest, &id| largest.max(id as u32));
-            if largest as usize >= self.counts.len() {
+            // Below 0 where an id or what it lacks to the last expert is.
+            let wrong = ids.iter().fold(0, |wrong, &id| wrong | id | last.wrapping_sub(id));
+            if wrong < 0 {
                 return false;
             }
             for &id in ids {
-                // SAFETY: no id of the chunk is larger than `largest`, which is inside.
+                // SAFETY: every id of the chunk was seen to be inside.
                 unsafe { *self.counts.get_unchecked_mut(id as u32 as usize) += 1 };
             }
         }
@@ -148,7 +150,8 @@ impl Work for Count<'_> {
 
 /// Gives every route its expert's next row: `slot` the row, `src` the token.
 ///
-/// Two slots are one store, as it is stores that cores wait for.
+/// Two rows are taken before they are used, and their slots are one store, as it is stores that
+/// cores wait for.
 ///
 /// # Safety
 /// Every id is inside `next`, `slot` is as long as `ids`, a multiple of `k`, and the rows from
@@ -161,29 +164,35 @@ unsafe fn fill(
     slot: &mut [u32],
     src: Parts<'_, u32>,
 ) {
-    let mut take = |i: usize, token: u32| {
-        // SAFETY: the caller's; i is below `ids.len()`.
-        unsafe {
-            let next = next.get_unchecked_mut(*ids.get_unchecked(i) as u32 as usize);
-            let row = *next;
-            *next = row + 1;
-            src.set(row as usize, token);
-            row
-        }
+    let mut take = |i: usize| {
+        // SAFETY: i is below `ids.len()`, and the caller says that the id is inside `next`.
+        let next = unsafe { next.get_unchecked_mut(*ids.get_unchecked(i) as u32 as usize) };
+        *next += 1;
+        *next - 1
+    };
+    let put = |row: u32, token: usize| {
+        // SAFETY: the caller's: a row that was taken is inside `src`, and no other route's.
+        unsafe { src.set(row as usize, token as u32) };
     };
     let slot = slot.as_mut_ptr();
     let mut i = 0;
     for token in first..first + ids.len() / k {
-        let (token, end) = (token as u32, i + k);
+        let end = i + k;
         while i + 2 <= end {
-            let pair = [take(i, token), take(i + 1, token)];
+            let (a, b) = (take(i), take(i + 1));
+            put(a, token);
+            put(b, token);
+            let pair = u64::from(a) | u64::from(b) << 32;
+            let pair = if cfg!(target_endian = "big") { pair.rotate_left(32) } else { pair };
             // SAFETY: i + 1 is below `end`, which is at most `ids.len()`, and slots are as many.
-            unsafe { slot.add(i).cast::<[u32; 2]>().write(pair) };
+            unsafe { slot.add(i).cast::<u64>().write_unaligned(pair) };
             i += 2;
         }
         if i < end {
+            let row = take(i);
+            put(row, token);
             // SAFETY: as above.
-            unsafe { slot.add(i).write(take(i, token)) };
+            unsafe { slot.add(i).write(row) };
             i += 1;
         }
     }
