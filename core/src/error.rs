@@ -65,6 +65,20 @@ pub enum Error {
         expected: String,
     },
 
+    /// A map or routes that are not ordered behind their last use.
+    #[error("{what}: another stream used it last, expected one that was synchronized since")]
+    OtherStream {
+        /// The argument.
+        what: String,
+    },
+
+    /// A map or routes that a failed launch or stream was to write.
+    #[error("{what}: what was to write it has failed, expected it to be made again")]
+    NotWritten {
+        /// The argument.
+        what: String,
+    },
+
     /// A device has not enough memory left.
     #[error("{device}: out of memory: asked for {asked} bytes, {free} of {total} bytes are free")]
     OutOfMemory {

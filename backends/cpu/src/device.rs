@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
-    RawMut,
+    RawMut, StreamState,
 };
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
@@ -31,6 +31,7 @@ pub struct CpuOptions {
 /// A handle on the CPU.
 pub struct CpuBackend {
     pub(crate) shared: Arc<Shared>,
+    stream: StreamState,
 }
 
 /// What all handles have in common.
@@ -98,7 +99,11 @@ impl CpuBackend {
             counts: Scratch::default(),
             blocks: Scratch::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self::on(Arc::new(shared)))
+    }
+
+    fn on(shared: Arc<Shared>) -> Self {
+        Self { shared, stream: StreamState::new() }
     }
 
     /// The instruction set in use.
@@ -241,8 +246,12 @@ unsafe impl Backend for CpuBackend {
         (workers.bytes() + counts.bytes() + blocks.bytes()) as u64
     }
 
+    fn stream(&self) -> &StreamState {
+        &self.stream
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self { shared: Arc::clone(&self.shared) }))
+        Ok(Box::new(Self::on(Arc::clone(&self.shared))))
     }
 
     fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
@@ -272,7 +281,7 @@ unsafe impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn synchronize(&self) -> Result<()> {
+    fn synchronize_raw(&self) -> Result<()> {
         Ok(())
     }
 

@@ -30,6 +30,7 @@ fn tasks(rows: usize) -> (usize, impl Fn(usize) -> Range<usize>) {
 
 impl MoeOps for CpuBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let (x, weights, stride) = (op.x(), op.weights(), op.out().stride());
         let (tokens, experts) = (x.rows(), weights.rows());
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -41,9 +42,9 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let tiles = experts.div_ceil(TILE);
-            self.shared.parallel(tiles * tokens.div_ceil(MOST_TOKENS), |task| {
+            host.parallel(tiles * tokens.div_ceil(MOST_TOKENS), |task| {
                 let (t, e) = (task / tiles * MOST_TOKENS, task % tiles * TILE);
-                self.shared.cpu.run(Scores {
+                host.cpu.run(Scores {
                     x,
                     weights,
                     experts: e..experts.min(e + TILE),
@@ -57,6 +58,7 @@ impl MoeOps for CpuBackend {
     }
 
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
         let (count, rows) = tasks(scores.rows());
@@ -68,7 +70,7 @@ impl MoeOps for CpuBackend {
         let (mut ids, mut weights) = op.out();
         let ids = Parts::new(memory::values_mut(&mut ids)?);
         let weights = Parts::new(memory::values_mut(&mut weights)?);
-        self.shared.parallel(count, |task| {
+        host.parallel(count, |task| {
             for token in rows(task) {
                 let scores = x.row(token);
                 // SAFETY: every token belongs to one task.
@@ -93,6 +95,7 @@ impl MoeOps for CpuBackend {
     }
 
     fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let (gate_up, stride) = (op.gate_up(), op.out().stride());
         let matrix = gate_up.matrix();
         let x = Input {
@@ -105,15 +108,16 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let (count, rows) = tasks(matrix.rows());
-            self.shared.parallel(count, |task| {
+            host.parallel(count, |task| {
                 let order = gate_up.order();
-                self.shared.cpu.run(Hidden { x, order, out, stride, rows: rows(task) });
+                host.cpu.run(Hidden { x, order, out, stride, rows: rows(task) });
             });
         }
         Ok(())
     }
 
     fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (gate_up, tokens) = (op.gate_up(), op.tokens().map(memory::values));
         let (out_rows, layout) = (op.out().rows(), op.out().layout());
@@ -128,8 +132,8 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let (count, rows) = tasks(out_rows);
-            self.shared.parallel(count, |task| {
-                self.shared.cpu.run_simd(QuantizedHidden {
+            host.parallel(count, |task| {
+                host.cpu.run_simd(QuantizedHidden {
                     x,
                     order: gate_up.order(),
                     tokens,
@@ -148,6 +152,7 @@ impl MoeOps for CpuBackend {
     }
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let stride = op.out().stride();
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -169,8 +174,8 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let (count, tokens) = tasks(map.tokens());
-            self.shared.parallel(count, |task| {
-                self.shared.cpu.run(Combined {
+            host.parallel(count, |task| {
+                host.cpu.run(Combined {
                     y,
                     slot,
                     weights,

@@ -17,6 +17,7 @@ const TASK_ROWS: usize = 16;
 
 impl Quantize for CpuBackend {
     fn quantize(&self, op: &mut Checked<QuantizeRows<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src, tokens) = (op.x(), op.src(), op.tokens());
         let (out_rows, layout) = (op.out().rows(), op.out().layout());
@@ -25,9 +26,9 @@ impl Quantize for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let x = Input { values: memory::values(x.data()), stride: x.stride(), cols: x.cols() };
-            self.shared.parallel(out_rows.div_ceil(TASK_ROWS), |task| {
+            host.parallel(out_rows.div_ceil(TASK_ROWS), |task| {
                 let rows = task * TASK_ROWS..out_rows.min((task + 1) * TASK_ROWS);
-                self.shared.cpu.run_simd(Rows {
+                host.cpu.run_simd(Rows {
                     x,
                     src: src.map(memory::values),
                     tokens: tokens.map(memory::values),

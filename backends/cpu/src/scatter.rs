@@ -23,6 +23,7 @@ const PAST_CACHES: usize = 24 << 20;
 
 impl Scatter for CpuBackend {
     fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
+        let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src) = (op.x(), memory::values(op.map().src()));
         let layout = op.out().layout();
@@ -34,13 +35,13 @@ impl Scatter for CpuBackend {
             let tokens = x.rows();
             let x = Input { values: memory::values(x.data()), stride: x.stride(), cols: x.cols() };
             let loan = || {
-                let mut blocks = self.shared.blocks.take();
-                self.shared.reserve(&mut blocks, tokens)?;
+                let mut blocks = host.blocks.take();
+                host.reserve(&mut blocks, tokens)?;
                 blocks.resize(tokens, [0; BLOCK_BYTES]);
                 Ok(blocks)
             };
-            self.shared.parallel_with(k_blocks(x.cols), loan, |blocks, k_block| {
-                self.shared.cpu.run_simd(KBlock {
+            host.parallel_with(k_blocks(x.cols), loan, |blocks, k_block| {
+                host.cpu.run_simd(KBlock {
                     x,
                     src,
                     blocks,

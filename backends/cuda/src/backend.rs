@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strata_core::Result;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
 };
 
 use crate::device::Device;
@@ -22,6 +22,7 @@ use crate::stream::Stream;
 /// Fields drop in order: the stream, which waits, before what it uses.
 pub struct CudaBackend {
     pub(crate) stream: Stream,
+    order: StreamState,
     pub(crate) options: CudaOptions,
     staging: RefCell<Staging>,
     /// Memory of launches that need some; they follow each other in the stream.
@@ -42,6 +43,7 @@ impl CudaBackend {
     fn on(device: Arc<Device>, options: CudaOptions) -> Result<Self> {
         Ok(Self {
             stream: Stream::new(device)?,
+            order: StreamState::new(),
             options,
             staging: RefCell::default(),
             scratch: RefCell::default(),
@@ -97,6 +99,10 @@ unsafe impl Backend for CudaBackend {
         self.gpu().memory()
     }
 
+    fn stream(&self) -> &StreamState {
+        &self.order
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self::on(Arc::clone(&self.stream.device), self.options)?))
     }
@@ -130,7 +136,7 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.stream.fill(address_mut(&dst), byte, dst.bytes()) }
     }
 
-    fn synchronize(&self) -> Result<()> {
+    fn synchronize_raw(&self) -> Result<()> {
         self.stream.synchronize()
     }
 

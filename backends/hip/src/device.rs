@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
-    RawMut,
+    RawMut, StreamState,
 };
 use strata_core::{Error, Result};
 use strata_kernels_hip as kernels;
@@ -144,6 +144,7 @@ impl Drop for Device {
 /// One stream on one AMD GPU.
 pub struct HipBackend {
     pub(crate) stream: Arc<Stream>,
+    order: StreamState,
 }
 
 impl HipBackend {
@@ -154,7 +155,11 @@ impl HipBackend {
     /// kernels for the device's architecture, with both named;
     /// [`Error::Invalid`] where there is no such device.
     pub fn open(index: u32) -> Result<Self> {
-        Ok(Self { stream: Stream::new(Device::open(index)?)? })
+        Self::on(Device::open(index)?)
+    }
+
+    fn on(device: Arc<Device>) -> Result<Self> {
+        Ok(Self { stream: Stream::new(device)?, order: StreamState::new() })
     }
 
     /// The module of a source, loaded if it is not yet.
@@ -184,8 +189,12 @@ unsafe impl Backend for HipBackend {
         Ok(MemoryInfo { free: (free as u64).saturating_add(idle), total: total as u64 })
     }
 
+    fn stream(&self) -> &StreamState {
+        &self.order
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self { stream: Stream::new(Arc::clone(&self.stream.device))? }))
+        Ok(Box::new(Self::on(Arc::clone(&self.stream.device))?))
     }
 
     fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
@@ -216,7 +225,7 @@ unsafe impl Backend for HipBackend {
         unsafe { self.stream.device.runtime.fill(to, byte, dst.bytes(), self.stream.handle) }
     }
 
-    fn synchronize(&self) -> Result<()> {
+    fn synchronize_raw(&self) -> Result<()> {
         self.stream.synchronize()
     }
 

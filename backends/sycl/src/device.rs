@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
 };
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
@@ -22,6 +22,7 @@ use crate::{check, form, list};
 pub struct SyclBackend {
     pub(crate) shared: Arc<Shared>,
     pub(crate) stream: Arc<Stream>,
+    order: StreamState,
     /// Memory for the parts of an operation; the stream's order makes reuse safe.
     pub(crate) scratch: RefCell<HashMap<&'static str, SyclMemory>>,
 }
@@ -90,7 +91,7 @@ impl SyclBackend {
         streams.retain(|s| s.strong_count() > 0);
         streams.push(Arc::downgrade(&stream));
         drop(streams);
-        Ok(Self { shared, stream, scratch: RefCell::default() })
+        Ok(Self { shared, stream, order: StreamState::new(), scratch: RefCell::default() })
     }
 
     /// Sub-group sizes that the device has, ascending.
@@ -150,6 +151,10 @@ unsafe impl Backend for SyclBackend {
         self.shared.memory()
     }
 
+    fn stream(&self) -> &StreamState {
+        &self.order
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
     }
@@ -173,7 +178,7 @@ unsafe impl Backend for SyclBackend {
         // `dst`; the wait below ends the copy before either can go.
         unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
             .map_err(|e| self.error("download", e))?;
-        self.synchronize()
+        self.synchronize_raw()
     }
 
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
@@ -182,7 +187,7 @@ unsafe impl Backend for SyclBackend {
             .map_err(|e| self.error("fill", e))
     }
 
-    fn synchronize(&self) -> Result<()> {
+    fn synchronize_raw(&self) -> Result<()> {
         self.queue().wait().map_err(|e| self.error("synchronize", e))
     }
 
@@ -208,7 +213,7 @@ impl SyclBackend {
             // sure; the wait ends the copy before `src` can change.
             unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }
                 .map_err(|e| self.error("upload", e))?;
-            self.synchronize()?;
+            self.synchronize_raw()?;
             to = to.wrapping_byte_add(chunk.len());
         }
         Ok(())

@@ -9,18 +9,22 @@
 //!
 //! # Order
 //! A handle is one stream. What is launched through it runs in that order, and
-//! a launch may return before it has run; [`Backend::synchronize`] waits.
-//! [`Backend::fork`] gives another stream on the same device; between streams
-//! nothing is ordered but by `synchronize`. Memory may be dropped at any time:
-//! a backend keeps it until no stream of the device can still touch it.
+//! a launch may return before it has run; `synchronize` waits, and so does
+//! `download`. [`Backend::fork`] gives another stream on the same device;
+//! between streams nothing is ordered but by waiting. A map or routes that are
+//! used on another stream before that are refused, and so are those that a
+//! failed launch or stream was to write. Memory may be dropped at any time: a
+//! backend keeps it until no stream of the device can still touch it.
 
 mod buffer;
 mod checked;
 pub mod ops;
+mod order;
 mod routes;
 
 pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
 pub use checked::Checked;
+pub use order::StreamState;
 pub use routes::{DeviceRoutes, Report, RoutesView, RoutingMap};
 
 use std::time::Duration;
@@ -122,6 +126,10 @@ pub trait Mark: std::any::Any + Send {
 /// - `device` names one id for ever, and what has this id uses the same memory;
 /// - `alloc_raw` and `import_raw` return memory of at least as many bytes, which
 ///   stays until it is dropped and no stream of the device can touch it any more;
+/// - `stream` is the same for ever and no other handle's, and `synchronize_raw` and
+///   `download_raw` succeed only when all that was launched before has run; what
+///   was launched behind something that failed on the device does not run before
+///   one of the two has said so;
 /// - `top_k` writes ids of experts there are, `map_routes` the map of its routes;
 /// - all methods, those of the supertraits too, touch no memory but what they are
 ///   handed, in stream order, and write only what they are handed to be written;
@@ -139,6 +147,9 @@ pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     fn scratch(&self) -> u64 {
         0
     }
+
+    /// What core remembers of this handle's stream.
+    fn stream(&self) -> &StreamState;
 
     /// Another stream on the same device.
     fn fork(&self) -> Result<Box<dyn Backend>>;
@@ -164,7 +175,7 @@ pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
 
     /// Waits until everything launched through this handle has run, and
     /// reports what failed.
-    fn synchronize(&self) -> Result<()>;
+    fn synchronize_raw(&self) -> Result<()>;
 
     /// Marks this point of the stream.
     fn mark(&self) -> Result<Box<dyn Mark>>;
@@ -289,8 +300,19 @@ impl dyn Backend + '_ {
         same_device("download", src.device(), self.id())?;
         match src.is_empty() {
             true => Ok(()),
-            false => self.download_raw(Checked(src.raw()), bytemuck::cast_slice_mut(out)),
+            false => {
+                let out = bytemuck::cast_slice_mut(out);
+                self.stream().waited(self.download_raw(Checked(src.raw()), out))
+            }
         }
+    }
+
+    /// Waits until everything launched through this handle has run.
+    ///
+    /// # Errors
+    /// What of it failed: maps and routes written on this stream must be made again.
+    pub fn synchronize(&self) -> Result<()> {
+        self.stream().waited(self.synchronize_raw())
     }
 
     /// Sets every byte of `dst`.

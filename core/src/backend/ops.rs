@@ -22,14 +22,13 @@ mod matrix;
 mod moe;
 mod product;
 mod quantize;
+mod routing;
 
 pub use matrix::{Matrix, MatrixMut, Q8Rows, Q8RowsMut, Weights};
-pub use moe::{
-    Combine, GateUp, GateUpOrder, MapRoutes, RouterScores, SharedOutput, SwiGlu, SwiGluQuantize,
-    TopK,
-};
+pub use moe::{Combine, GateUp, GateUpOrder, SharedOutput, SwiGlu, SwiGluQuantize};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};
+pub use routing::{MapRoutes, RouterScores, TopK};
 
 /// Where an operation reports a token, and as what.
 pub struct ReportTo<'a> {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::order::LastUse;
 use super::{Backend, Buffer, DeviceId, Slice, SliceMut};
-use crate::error::NonFinite;
+use crate::error::{NonFinite, same_device};
 use crate::routing::Routes;
 use crate::{Error, Result};
 
@@ -39,6 +40,7 @@ pub struct DeviceRoutes {
     tokens: usize,
     k: usize,
     experts: usize,
+    last_use: LastUse,
 }
 
 impl DeviceRoutes {
@@ -55,7 +57,7 @@ impl DeviceRoutes {
     ) -> Result<Self> {
         check_sizes(capacity, k, experts)?;
         let (ids, weights) = (backend.alloc(capacity * k)?, backend.alloc(capacity * k)?);
-        Ok(Self { ids, weights, tokens: 0, k, experts })
+        Ok(Self { ids, weights, tokens: 0, k, experts, last_use: LastUse::written_by(backend) })
     }
 
     /// Uploads routes that were checked on the host.
@@ -83,6 +85,7 @@ impl DeviceRoutes {
             tokens: self.tokens,
             k: self.k,
             experts: self.experts,
+            last_use: &self.last_use,
         }
         .clipped()
     }
@@ -106,17 +109,21 @@ impl DeviceRoutes {
             tokens: range.len(),
             k: self.k,
             experts: self.experts,
+            last_use: &self.last_use,
         })
     }
 
     /// Forgets all tokens, and sets every byte of ids and weights.
     ///
     /// # Errors
-    /// Those of the backend.
+    /// [`Error::OtherStream`] and those of the backend.
     pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
-        self.tokens = 0;
+        self.forget();
+        self.write("routes", backend)?;
         backend.fill(&mut self.ids, byte)?;
-        backend.fill(&mut self.weights, byte)
+        backend.fill(&mut self.weights, byte)?;
+        self.written(0);
+        Ok(())
     }
 
     /// Ids and weights of the whole capacity, also where they are of no token.
@@ -124,7 +131,22 @@ impl DeviceRoutes {
         (self.ids.view(), self.weights.view())
     }
 
-    pub(super) fn set_tokens(&mut self, tokens: usize) {
+    pub(super) fn device(&self) -> DeviceId {
+        self.ids.device()
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.tokens = 0;
+    }
+
+    /// Before a launch that writes them.
+    pub(super) fn write(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
+        self.last_use.write(what, backend)
+    }
+
+    /// After it: they hold the routes of so many tokens.
+    pub(super) fn written(&mut self, tokens: usize) {
+        self.last_use.written();
         self.tokens = tokens;
     }
 
@@ -151,6 +173,7 @@ pub struct RoutesView<'a> {
     tokens: usize,
     k: usize,
     experts: usize,
+    last_use: &'a LastUse,
 }
 
 impl<'a> RoutesView<'a> {
@@ -159,6 +182,12 @@ impl<'a> RoutesView<'a> {
         let ids = self.ids.slice(..rows).expect("tokens within capacity");
         let weights = self.weights.slice(..rows).expect("tokens within capacity");
         Self { ids, weights, ..self }
+    }
+
+    /// Before a launch that reads them.
+    pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
+        same_device(what, self.ids.device(), backend.id())?;
+        self.last_use.read(what, backend)
     }
 
     /// Expert ids, each in `0..experts`.
@@ -206,6 +235,7 @@ pub struct RoutingMap {
     tokens: usize,
     k: usize,
     experts: usize,
+    last_use: LastUse,
 }
 
 impl RoutingMap {
@@ -223,7 +253,8 @@ impl RoutingMap {
         let mut bounds = backend.alloc(experts + 1)?;
         backend.fill(&mut bounds, 0)?;
         let (slot, src) = (backend.alloc(capacity * k)?, backend.alloc(capacity * k)?);
-        Ok(Self { slot, src, bounds, capacity, tokens: 0, k, experts })
+        let last_use = LastUse::written_by(backend);
+        Ok(Self { slot, src, bounds, capacity, tokens: 0, k, experts, last_use })
     }
 
     /// Tokens there is room for.
@@ -269,12 +300,15 @@ impl RoutingMap {
     /// Forgets all tokens, and sets every byte of `slot`, `src` and `bounds`.
     ///
     /// # Errors
-    /// Those of the backend.
+    /// [`Error::OtherStream`] and those of the backend.
     pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
-        self.tokens = 0;
-        [&mut self.slot, &mut self.src, &mut self.bounds]
-            .into_iter()
-            .try_for_each(|buffer| backend.fill(buffer, byte))
+        self.forget();
+        self.write("map", backend)?;
+        for buffer in [&mut self.slot, &mut self.src, &mut self.bounds] {
+            backend.fill(buffer, byte)?;
+        }
+        self.written(0);
+        Ok(())
     }
 
     /// `slot`, `src` and `bounds` of the whole capacity, also where they map no token.
@@ -286,7 +320,24 @@ impl RoutingMap {
         self.slot.device()
     }
 
-    pub(super) fn set_tokens(&mut self, tokens: usize) {
+    pub(super) fn forget(&mut self) {
+        self.tokens = 0;
+    }
+
+    /// Before a launch that reads it.
+    pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
+        same_device(what, self.device(), backend.id())?;
+        self.last_use.read(what, backend)
+    }
+
+    /// Before a launch that writes it.
+    pub(super) fn write(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
+        self.last_use.write(what, backend)
+    }
+
+    /// After it: it maps so many tokens.
+    pub(super) fn written(&mut self, tokens: usize) {
+        self.last_use.written();
         self.tokens = tokens;
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use strata_core::backend::{
     Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawMut, Scatter, ops,
+    RawMut, Scatter, StreamState, ops,
 };
 use strata_core::{Result, WeightType};
 
@@ -101,6 +101,10 @@ unsafe impl Backend for Guard {
         self.inner.scratch()
     }
 
+    fn stream(&self) -> &StreamState {
+        self.inner.stream()
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self {
             inner: self.inner.fork()?,
@@ -141,8 +145,8 @@ unsafe impl Backend for Guard {
         self.inner.fill_raw(dst, byte)
     }
 
-    fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
+    fn synchronize_raw(&self) -> Result<()> {
+        self.inner.synchronize_raw()
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {

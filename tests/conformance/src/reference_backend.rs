@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
-    MoeOps, Quantize, Raw, RawMut, Scatter, Slice, SliceMut, ops,
+    MoeOps, Quantize, Raw, RawMut, Scatter, Slice, SliceMut, StreamState, ops,
 };
 use strata_core::numerics::f16_to_f32;
 use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
@@ -22,6 +22,7 @@ use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
 #[derive(Debug)]
 pub struct ReferenceBackend {
     info: DeviceInfo,
+    stream: StreamState,
 }
 
 impl ReferenceBackend {
@@ -36,6 +37,7 @@ impl ReferenceBackend {
                 units: 1,
                 wave: 1,
             },
+            stream: StreamState::new(),
         }
     }
 }
@@ -173,6 +175,10 @@ unsafe impl Backend for ReferenceBackend {
         Ok(MemoryInfo { free: u64::MAX, total: u64::MAX })
     }
 
+    fn stream(&self) -> &StreamState {
+        &self.stream
+    }
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self::new()))
     }
@@ -202,7 +208,7 @@ unsafe impl Backend for ReferenceBackend {
         Ok(())
     }
 
-    fn synchronize(&self) -> Result<()> {
+    fn synchronize_raw(&self) -> Result<()> {
         Ok(())
     }
 

@@ -9,10 +9,11 @@ use bytemuck::Pod;
 use strata_conformance::output::Mismatch;
 use strata_conformance::{Difference, ReferenceBackend, Selection, run};
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawMut, Scatter, SliceMut, ops,
+    Backend, Checked, DeviceInfo, DeviceRoutes, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps,
+    Quantize, Raw, RawMut, RoutingMap, Scatter, SliceMut, StreamState, ops,
 };
-use strata_core::{Error, Result, WeightType};
+use strata_core::routing::Routes;
+use strata_core::{Error, Layout, Result, WeightType};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,10 @@ enum Fault {
     /// A product fails, or panics.
     Error,
     Panic,
+    /// Something had failed on the device when it is waited for.
+    Synchronize,
+    /// The map fails behind its first launch.
+    NoMap,
 }
 
 struct Broken {
@@ -91,6 +96,9 @@ unsafe impl Backend for Broken {
     fn memory(&self) -> Result<MemoryInfo> {
         self.inner.memory()
     }
+    fn stream(&self) -> &StreamState {
+        self.inner.stream()
+    }
     fn fork(&self) -> Result<Box<dyn Backend>> {
         let (inner, fault, products) = (self.inner.fork()?, self.fault, self.products.clone());
         Ok(Box::new(Self { inner, fault, products }))
@@ -110,8 +118,12 @@ unsafe impl Backend for Broken {
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         self.inner.fill_raw(dst, byte)
     }
-    fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
+    fn synchronize_raw(&self) -> Result<()> {
+        self.inner.synchronize_raw()?;
+        match self.fault {
+            Fault::Synchronize => Err(failed("synchronize")),
+            _ => Ok(()),
+        }
     }
     fn mark(&self) -> Result<Box<dyn Mark>> {
         self.inner.mark()
@@ -197,6 +209,7 @@ impl MoeOps for Broken {
         self.inner.map_routes(op)?;
         let (slot, src, bounds) = op.out();
         match self.fault {
+            Fault::NoMap => Err(failed("map")),
             Fault::Slot if !slot.is_empty() => self.inner.fill(slot.slice(..1)?, 0),
             Fault::Src if !src.is_empty() => self.inner.fill(src.slice(..1)?, 0),
             Fault::Bounds => self.inner.fill(bounds.slice(1..2)?, 0),
@@ -225,6 +238,10 @@ impl MoeOps for Broken {
             _ => Ok(()),
         }
     }
+}
+
+fn failed(call: &'static str) -> Error {
+    Error::Device { device: "broken:0".into(), call, detail: "a fault".into() }
 }
 
 /// Runs the cases of one text on a backend of one fault.
@@ -307,4 +324,48 @@ fn a_difference_says_where() {
     assert!(found[0].to_string().ends_with(words), "{}", found[0]);
     let (_, found) = differences(Fault::Panic, "mmq/q5_1/dense/T=67");
     assert!(found[0].to_string().ends_with("panicked: a product that panics"), "{}", found[0]);
+}
+
+#[test]
+fn what_a_failed_stream_wrote_is_not_used() -> Result<()> {
+    let broken = Broken::new(Fault::Synchronize);
+    let backend: &dyn Backend = &broken;
+    let routes = Routes::new(vec![0, 2, 1, 0], vec![0.5; 4], 2, 3)?;
+    let on_device = DeviceRoutes::upload(backend, &routes)?;
+    let mut map = RoutingMap::with_capacity(backend, 2, 2, 3)?;
+    let x = backend.from_slice(&[1.0f32; 2 * 64])?;
+    let mut out = backend.alloc::<u8>(strata_core::q8_1::bytes(4, 64)?)?;
+    let mut scatter = |map: &RoutingMap| {
+        let x = ops::Matrix::dense("x", &x, 2, 64)?;
+        let out = ops::Q8RowsMut::new(&mut out, Layout::D4, 4, 64)?;
+        ops::QuantizeScatter::new(x, map, out)?.launch(backend)
+    };
+    ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend)?;
+    scatter(&map)?;
+    backend.synchronize().unwrap_err();
+    let words =
+        |what| format!("{what}: what was to write it has failed, expected it to be made again");
+    assert_eq!(scatter(&map).unwrap_err().to_string(), words("scatter: map"));
+    let again = ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend);
+    assert_eq!(again.unwrap_err().to_string(), words("map: routes"));
+    let on_device = DeviceRoutes::upload(backend, &routes)?;
+    ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend)?;
+    scatter(&map)
+}
+
+#[test]
+fn a_map_that_failed_maps_nothing() -> Result<()> {
+    let broken = Broken::new(Fault::NoMap);
+    let backend: &dyn Backend = &broken;
+    let routes = DeviceRoutes::upload(backend, &Routes::all(2, 3)?)?;
+    let mut map = RoutingMap::with_capacity(backend, 2, 3, 3)?;
+    ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend).unwrap_err();
+    assert_eq!(map.rows(), 0);
+    let none = backend.alloc::<f32>(0)?;
+    let mut out = backend.alloc::<u8>(0)?;
+    let x = ops::Matrix::dense("x", &none, 0, 64)?;
+    let out = ops::Q8RowsMut::new(&mut out, Layout::D4, 0, 64)?;
+    let error = ops::QuantizeScatter::new(x, &map, out)?.launch(backend).unwrap_err();
+    assert!(matches!(error, Error::NotWritten { .. }), "{error}");
+    Ok(())
 }

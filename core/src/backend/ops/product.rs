@@ -64,7 +64,6 @@ impl<'a> Product<'a> {
             &[
                 ("product: weights", self.weights.data().device()),
                 ("product: activations", self.activations.data().device()),
-                ("product: map", self.map().map_or(backend.id(), RoutingMap::device)),
                 ("product: output", self.dst.device()),
             ],
         )?;
@@ -74,6 +73,9 @@ impl<'a> Product<'a> {
                 self.weights.ty(),
                 format!("a type that {} multiplies", backend.id()),
             ));
+        }
+        if let Some(map) = self.map() {
+            map.read("product: map", backend)?;
         }
         // Also keeps the bounds of a map that maps nothing from being read.
         if self.dst.is_empty() {

@@ -67,13 +67,16 @@ impl<'a> QuantizeRows<'a> {
             backend,
             &[
                 ("quantize: input", self.x.data().device()),
-                ("quantize: map", self.gather.map_or(backend.id(), RoutingMap::device)),
-                ("quantize: order", self.order.map_or(backend.id(), RoutingMap::device)),
                 ("quantize: output", self.out.device()),
                 ("quantize: report", report_device(&self.report, backend)),
             ],
         )?;
         reportable(&self.report, self.x.rows())?;
+        for (what, map) in [("quantize: map", self.gather), ("quantize: order", self.order)] {
+            if let Some(map) = map {
+                map.read(what, backend)?;
+            }
+        }
         if self.out.is_empty() {
             return Ok(());
         }
@@ -144,11 +147,11 @@ impl<'a> QuantizeScatter<'a> {
             backend,
             &[
                 ("scatter: input", self.x.data().device()),
-                ("scatter: map", self.map.device()),
                 ("scatter: output", self.out.device()),
                 ("scatter: report", report_device(&self.report, backend)),
             ],
         )?;
+        self.map.read("scatter: map", backend)?;
         if self.out.is_empty() {
             return Ok(());
         }

@@ -5,8 +5,8 @@ use strata_core::prefill::{Chunk, QuantMode};
 use strata_core::{Layout, WeightType};
 
 use crate::ops::{
-    Concurrent, DropInFlight, LayerCase, LayerShape, MapCase, MmqCase, QuantCase, QuantRows,
-    RowMode, Runs, Streams, TooMuch,
+    Concurrent, DropInFlight, HandedOver, LayerCase, LayerShape, MapCase, MmqCase, QuantCase,
+    QuantRows, RowMode, Runs, Streams, TooMuch,
 };
 use crate::values::{Choice, Routing};
 use crate::{Case, Op, Size};
@@ -82,6 +82,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         ];
         cases.push(named(format!("streams=2/{name}"), Streams { cases: of, calls: 5 }));
     }
+    cases.push(named("streams=2/map-handed-over", HandedOver { routing: MANY, turns: 6 }));
     for (ty, rounds) in [(Q8_0, 4), (Q4_K, 4)] {
         let op = DropInFlight { ty, rows: 300, m: 257, cols: 1024, rounds };
         cases.push(named(format!("drop-in-flight/{ty}"), op));

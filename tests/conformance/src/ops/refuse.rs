@@ -82,6 +82,27 @@ fn routes(ids: Vec<i32>, weights: usize, k: usize, experts: usize) -> Result<()>
     Routes::new(ids, vec![0.0; weights], k, experts).map(drop)
 }
 
+impl Bench<'_> {
+    /// What `mapped` is, made on another stream that nobody has waited for.
+    fn mapped_elsewhere(&self) -> Result<Mapped> {
+        Mapped::new(&*self.backend.fork()?, &Routing::new(3, 2, 4, Choice::Random).routes(1))
+    }
+
+    /// Launches something that reads the map, into a buffer that nobody looks at.
+    fn read_map(&self) -> Result<()> {
+        let x = Matrix::dense("x", &self.floats, 4, 64)?;
+        let mut out = self.backend.alloc(1 << 14)?;
+        let out = Q8RowsMut::new(&mut out, Layout::D4, 8, 64)?;
+        QuantizeScatter::new(x, &self.mapped.map, out)?.launch(self.backend)
+    }
+}
+
+fn scatter(b: &mut Bench<'_>, map: &RoutingMap) -> Result<()> {
+    let x = Matrix::dense("x", &b.floats, 4, 64)?;
+    let out = Q8RowsMut::new(b.out_q8.view(), Layout::D4, 8, 64)?;
+    QuantizeScatter::new(x, map, out)?.launch(b.backend)
+}
+
 fn quantize(b: &mut Bench<'_>, rows: usize, cols: usize, out: (usize, usize)) -> Result<()> {
     let x = Matrix::dense("x", &b.floats, rows, cols)?;
     let out = Q8RowsMut::new(b.out_q8.view(), Layout::D4, out.0, out.1)?;
@@ -364,6 +385,44 @@ pub(crate) fn table() -> Vec<RefuseCase> {
                 QuantizeRows::new(x, out)?.launch(b.backend)
             },
             "quantize: input: lives on cpu:4294967295, expected a buffer of {device}",
+        ),
+        case(
+            "order/map-of-another-stream",
+            |b| {
+                let other = b.mapped_elsewhere()?;
+                scatter(b, &other.map)
+            },
+            "scatter: map: another stream used it last, expected one that was synchronized since",
+        ),
+        case(
+            "order/routes-of-another-stream",
+            |b| {
+                let other = b.mapped_elsewhere()?;
+                MapRoutes::new(other.routes.view(), &mut b.mapped.map)?.launch(b.backend)
+            },
+            "map: routes: another stream used it last, expected one that was synchronized since",
+        ),
+        case(
+            "order/map-made-while-another-stream-reads-it",
+            |b| {
+                let other = b.backend.fork()?;
+                b.backend.synchronize()?;
+                MapRoutes::new(b.mapped.routes.view(), &mut b.mapped.map)?.launch(&*other)?;
+                other.synchronize()?;
+                b.read_map()?;
+                MapRoutes::new(b.mapped.routes.view(), &mut b.mapped.map)?.launch(&*other)
+            },
+            "map: another stream used it last, expected one that was synchronized since",
+        ),
+        case(
+            "order/routes-chosen-while-another-stream-reads-them",
+            |b| {
+                let other = b.backend.fork()?;
+                MapRoutes::new(b.mapped.routes.view(), &mut b.mapped.map)?.launch(b.backend)?;
+                let scores = Matrix::dense("scores", &b.floats, 4, 3)?;
+                TopK::new(scores, RouterNorm::All, 1.0, &mut b.mapped.routes)?.launch(&*other)
+            },
+            "top-k: routes: another stream used it last, expected one that was synchronized since",
         ),
         case(
             "buffer/too-large",

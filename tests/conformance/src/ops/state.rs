@@ -1,16 +1,18 @@
 //! Order, state and concurrency: the same case many times, on two streams, on
 //! two threads, and memory that is let go of while it is in use.
 
-use strata_core::backend::Backend;
-use strata_core::backend::ops::{Product, Q8Rows, Rows, Weights};
+use strata_core::backend::ops::{
+    MapRoutes, Matrix, Product, Q8Rows, QuantizeScatter, Rows, Weights,
+};
+use strata_core::backend::{Backend, DeviceRoutes, RoutingMap};
 use strata_core::prefill::{Options, Workspace};
-use strata_core::{Error, WeightType};
+use strata_core::{Error, Layout, WeightType};
 
 use super::LayerCase;
 use super::mmq::{q8_rows, random_bytes};
 use crate::output::Output;
-use crate::poisoned::{OutMatrix, POISON};
-use crate::values::{Values, WeightValues};
+use crate::poisoned::{OutMatrix, OutQ8, POISON};
+use crate::values::{Routing, Values, WeightValues};
 use crate::{Op, Outputs, Stage, Stop};
 
 /// Whether two runs gave the same buffers.
@@ -144,6 +146,39 @@ impl Op for Streams {
         for (_, _, _, call, backend) in &running {
             backend.synchronize()?;
             outputs.push(call.out.read(&**backend, "tokens")?);
+        }
+        Ok(outputs)
+    }
+}
+
+/// One map that two streams take in turns, each waited for before the other.
+pub struct HandedOver {
+    /// What it maps.
+    pub routing: Routing,
+    /// Turns.
+    pub turns: usize,
+}
+
+impl Op for HandedOver {
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        const COLS: usize = 128;
+        let backend = stage.backend;
+        let other = backend.fork()?;
+        let Routing { tokens, k, experts, .. } = self.routing;
+        let x = backend.from_slice(&Values::Normal.fill(1, tokens, COLS))?;
+        let x = Matrix::dense("input", &x, tokens, COLS)?;
+        let mut map = RoutingMap::with_capacity(backend, tokens, k, experts)?;
+        let mut outputs = Vec::new();
+        for turn in 0..self.turns {
+            let (makes, reads) =
+                if turn % 2 == 0 { (backend, &*other) } else { (&*other, backend) };
+            let routes = DeviceRoutes::upload(makes, &self.routing.routes(turn as u64))?;
+            MapRoutes::new(routes.view(), &mut map)?.launch(makes)?;
+            makes.synchronize()?;
+            let mut out = OutQ8::new(reads, Layout::D4, map.rows(), COLS)?;
+            QuantizeScatter::new(x, &map, out.view()?)?.launch(reads)?;
+            // The stream that reads makes the next map.
+            outputs.push(out.read(reads, "q8_1 rows")?);
         }
         Ok(outputs)
     }

@@ -1,0 +1,215 @@
+//! The steps before the products: scores, chosen experts, map.
+
+use super::*;
+
+/// `out[t][e]`: the dot product of token t and router row e, one accumulator
+/// from +0, fma in ascending k.
+pub struct RouterScores<'a> {
+    x: Matrix<'a>,
+    weights: Matrix<'a>,
+    out: MatrixMut<'a>,
+}
+
+impl<'a> RouterScores<'a> {
+    /// `x`: tokens x width; `weights`: experts x width; `out`: tokens x experts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn new(x: Matrix<'a>, weights: Matrix<'a>, out: MatrixMut<'a>) -> Result<Self> {
+        agree("router: columns of the weights", weights.cols(), x.cols())?;
+        agree("router: rows of the scores", out.rows(), x.rows())?;
+        agree("router: columns of the scores", out.cols(), weights.rows())?;
+        Ok(Self { x, weights, out })
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("router: input", self.x.data().device()),
+                ("router: weights", self.weights.data().device()),
+                ("router: scores", self.out.device()),
+            ],
+        )?;
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        backend.router_scores(&mut Checked(self))
+    }
+
+    /// Tokens.
+    pub fn x(&self) -> Matrix<'a> {
+        self.x
+    }
+
+    /// One row per expert.
+    pub fn weights(&self) -> Matrix<'a> {
+        self.weights
+    }
+}
+
+impl<'a> Checked<RouterScores<'a>> {
+    /// Scores.
+    pub fn out(&mut self) -> &mut MatrixMut<'a> {
+        &mut self.0.out
+    }
+}
+
+/// Scores to the k chosen experts of each token and their weights.
+pub struct TopK<'a> {
+    scores: Matrix<'a>,
+    norm: RouterNorm,
+    scale: f32,
+    routes: &'a mut DeviceRoutes,
+    report: Option<ReportTo<'a>>,
+}
+
+impl<'a> TopK<'a> {
+    /// `scores`: tokens x experts; `routes` says k and has room for the tokens.
+    /// Every weight is multiplied by `scale` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ or k exceeds the experts.
+    pub fn new(
+        scores: Matrix<'a>,
+        norm: RouterNorm,
+        scale: f32,
+        routes: &'a mut DeviceRoutes,
+    ) -> Result<Self> {
+        agree("top-k: columns of the scores", scores.cols(), routes.experts())?;
+        if routes.k() > routes.experts() {
+            return Err(Error::invalid(
+                "top-k: k",
+                routes.k(),
+                format!("at most the {} experts", routes.experts()),
+            ));
+        }
+        if scores.rows() > routes.capacity() {
+            return Err(Error::invalid(
+                "top-k: tokens",
+                scores.rows(),
+                format!("at most {}, the capacity of the routes", routes.capacity()),
+            ));
+        }
+        routes.forget();
+        Ok(Self { scores, norm, scale, routes, report: None })
+    }
+
+    /// Reports the first token with a score that is not finite.
+    #[must_use]
+    pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
+        self.report = report.map(|r| ReportTo::new(r, NonFinite::Score, NonFinite::Score));
+        self
+    }
+
+    /// Launches it; afterwards the routes hold the tokens of the scores.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
+        on_device(
+            backend,
+            &[
+                ("top-k: scores", self.scores.data().device()),
+                ("top-k: routes", self.routes.device()),
+                ("top-k: report", report_device(&self.report, backend)),
+            ],
+        )?;
+        if self.scores.rows() == 0 {
+            return Ok(());
+        }
+        self.routes.write("top-k: routes", backend)?;
+        let (tokens, mut op) = (self.scores.rows(), Checked(self));
+        backend.top_k(&mut op)?;
+        op.0.routes.written(tokens);
+        Ok(())
+    }
+
+    /// Scores, tokens x experts.
+    pub fn scores(&self) -> Matrix<'a> {
+        self.scores
+    }
+
+    /// Chosen experts per token.
+    pub fn k(&self) -> usize {
+        self.routes.k()
+    }
+
+    /// Over what the weights are normalised.
+    pub fn norm(&self) -> RouterNorm {
+        self.norm
+    }
+
+    /// What each weight is multiplied by at the end.
+    pub fn scale(&self) -> f32 {
+        self.scale
+    }
+}
+
+impl<'a> Checked<TopK<'a>> {
+    /// Ids and weights to be written, `[t * k + j]`.
+    pub fn out(&mut self) -> (SliceMut<'_, i32>, SliceMut<'_, f32>) {
+        self.0.routes.parts_mut()
+    }
+
+    /// Where to report, if anywhere. The token is the row of the scores.
+    pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
+        self.0.report.as_mut()
+    }
+}
+
+/// Routes to the stable map: rows by expert, then by (token, choice).
+pub struct MapRoutes<'a> {
+    routes: RoutesView<'a>,
+    map: &'a mut RoutingMap,
+}
+
+impl<'a> MapRoutes<'a> {
+    /// The map of `routes`, which must have its k and experts and fit its capacity.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where they do not.
+    pub fn new(routes: RoutesView<'a>, map: &'a mut RoutingMap) -> Result<Self> {
+        agree("map: k of the routes", routes.k(), map.k())?;
+        agree("map: experts of the routes", routes.experts(), map.experts())?;
+        if routes.tokens() > map.capacity() {
+            return Err(Error::invalid(
+                "map: tokens",
+                routes.tokens(),
+                format!("at most {}, the capacity of the map", map.capacity()),
+            ));
+        }
+        map.forget();
+        Ok(Self { routes, map })
+    }
+
+    /// Launches it; afterwards the map holds the tokens of the routes.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] and those of the backend.
+    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
+        on_device(backend, &[("map", self.map.device())])?;
+        self.routes.read("map: routes", backend)?;
+        self.map.write("map", backend)?;
+        let (tokens, mut op) = (self.routes.tokens(), Checked(self));
+        backend.map_routes(&mut op)?;
+        op.0.map.written(tokens);
+        Ok(())
+    }
+
+    /// Routes.
+    pub fn routes(&self) -> RoutesView<'a> {
+        self.routes
+    }
+}
+
+impl<'a> Checked<MapRoutes<'a>> {
+    /// `slot`, `src` (rows values each) and `bounds` (experts + 1), to be written.
+    pub fn out(&mut self) -> (SliceMut<'_, u32>, SliceMut<'_, u32>, SliceMut<'_, u32>) {
+        self.0.map.parts_mut(self.0.routes.rows())
+    }
+}
