@@ -1,7 +1,7 @@
 //! The CPU backend of Strata: the bytes of [`strata_core::reference`], fast.
 //!
 //! One backend is one ordered stream on host memory; since every launch has
-//! run when it returns, marks are instants and [`Backend::synchronize`] has
+//! run when it returns, marks are instants and `synchronize` has
 //! nothing to wait for.
 //!
 //! Each step is written once and compiled for every instruction set of
@@ -16,8 +16,6 @@
 //! println!("{} with {}", backend.device().name, backend.device().arch);
 //! # Ok::<(), strata_core::Error>(())
 //! ```
-//!
-//! [`Backend::synchronize`]: strata_core::backend::Backend::synchronize
 
 mod device;
 mod exp;
