@@ -5,7 +5,7 @@ mod support;
 
 use proptest::prelude::*;
 use strata_core::backend::Backend;
-use strata_core::backend::ops::{MatrixMut, Product, Q8Rows, Rows, Weights};
+use strata_core::backend::ops::{MatrixMut, Product, Q8Rows, Rows, Strides, Weights};
 use strata_core::format::random::SplitMix64;
 use strata_core::format::random_blocks;
 use strata_core::{Layout, WeightType, q8_1, reference};
@@ -106,9 +106,8 @@ fn run(backend: &dyn Backend, case: Case) {
     let weights = backend.from_slice(&bytes).unwrap();
     let codes = backend.from_slice(&codes).unwrap();
     let mut dst = backend.from_slice(&vec![POISON; expected.len()]).unwrap();
-    let weights =
-        Weights::strided("weights", &weights, ty, experts, rows, cols, row_stride, expert_stride)
-            .unwrap();
+    let strides = Strides { row: row_stride, expert: expert_stride };
+    let weights = Weights::strided("weights", &weights, ty, experts, rows, cols, strides).unwrap();
     let codes = Q8Rows::new(&codes, ty.layout(), act_rows, cols).unwrap();
     let rows_of = match mode {
         Mode::Dense => Rows::Dense,

@@ -227,6 +227,44 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     }
 }
 
+/// What [`Slice`] and [`SliceMut`] have in common.
+pub trait View: Sized {
+    /// Values it covers.
+    fn len(&self) -> usize;
+    /// The device it lives on.
+    fn device(&self) -> DeviceId;
+    /// Its first `len` values.
+    fn first(self, len: usize) -> Result<Self>;
+}
+
+impl<T: Pod> View for Slice<'_, T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn first(self, len: usize) -> Result<Self> {
+        self.slice(..len)
+    }
+}
+
+impl<T: Pod> View for SliceMut<'_, T> {
+    fn len(&self) -> usize {
+        self.slice.len
+    }
+
+    fn device(&self) -> DeviceId {
+        self.slice.device
+    }
+
+    fn first(self, len: usize) -> Result<Self> {
+        self.slice(..len)
+    }
+}
+
 impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
     fn from(buffer: &'a Buffer<T>) -> Self {
         buffer.view()

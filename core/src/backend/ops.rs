@@ -9,6 +9,7 @@
 //! An operation without a value to write never reaches the backend, except
 //! [`MapRoutes`], whose bounds are written for no tokens too.
 
+use super::buffer::View;
 use super::routes::MAX_TOKENS;
 use super::{
     Backend, Checked, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut,
@@ -24,7 +25,7 @@ mod product;
 mod quantize;
 mod routing;
 
-pub use matrix::{Matrix, MatrixMut, Q8Rows, Q8RowsMut, Weights};
+pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
 pub use moe::{Combine, GateUp, GateUpOrder, SharedOutput, SwiGlu, SwiGluQuantize};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};

@@ -1,6 +1,6 @@
 //! The weights of a layer, on a device.
 
-use crate::backend::ops::{GateUpOrder, Matrix, Weights};
+use crate::backend::ops::{GateUpOrder, Matrix, Strides, Weights};
 use crate::backend::{Backend, Buffer, DeviceId, HostBytes};
 use crate::error::{agree, same_device};
 use crate::format::WeightType;
@@ -15,8 +15,7 @@ pub struct Tensor {
     experts: usize,
     rows: usize,
     cols: usize,
-    row_stride: usize,
-    expert_stride: usize,
+    strides: Strides,
 }
 
 impl Tensor {
@@ -33,14 +32,11 @@ impl Tensor {
         rows: usize,
         cols: usize,
     ) -> Result<Self> {
-        let row = ty.row_bytes(cols)?;
-        let expert = rows
-            .checked_mul(row)
-            .ok_or_else(|| Error::invalid(what, format!("{rows} x {cols}"), "below 2^64 bytes"))?;
-        Self::strided(backend, what, host, ty, experts, rows, cols, row, expert)
+        let strides = Strides::dense(what, ty, rows, cols)?;
+        Self::strided(backend, what, host, ty, experts, rows, cols, strides)
     }
 
-    /// Puts `host`'s bytes on the device; strides in bytes, as in [`Weights::strided`].
+    /// Puts `host`'s bytes on the device, as in [`Weights::strided`].
     ///
     /// # Errors
     /// As [`Weights::strided`]; [`Error::Invalid`] for 2^63 weights or more; and
@@ -54,8 +50,7 @@ impl Tensor {
         experts: usize,
         rows: usize,
         cols: usize,
-        row_stride: usize,
-        expert_stride: usize,
+        strides: Strides,
     ) -> Result<Self> {
         // Strides may overlap experts, so that the bytes say nothing of how many weights there are.
         let weights = experts.checked_mul(rows).and_then(|n| n.checked_mul(cols));
@@ -64,14 +59,14 @@ impl Tensor {
             return Err(Error::invalid(what, given, "below 2^63 weights"));
         }
         let data = backend.import(host)?;
-        Weights::strided(what, &data, ty, experts, rows, cols, row_stride, expert_stride)?;
-        Ok(Self { data, ty, experts, rows, cols, row_stride, expert_stride })
+        Weights::strided(what, &data, ty, experts, rows, cols, strides)?;
+        Ok(Self { data, ty, experts, rows, cols, strides })
     }
 
     /// The weights, for a product.
     pub fn weights(&self) -> Weights<'_> {
-        let (rs, es) = (self.row_stride, self.expert_stride);
-        Weights::strided("tensor", &self.data, self.ty, self.experts, self.rows, self.cols, rs, es)
+        let Self { data, ty, experts, rows, cols, strides } = self;
+        Weights::strided("tensor", data, *ty, *experts, *rows, *cols, *strides)
             .expect("checked when the tensor was made")
     }
 

@@ -6,7 +6,7 @@
 
 use super::architectures;
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
-use crate::backend::ops::GateUpOrder;
+use crate::backend::ops::{GateUpOrder, Strides};
 use crate::backend::{Backend, BackendKind, HostBytes};
 use crate::format::dequantize;
 use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
@@ -290,8 +290,7 @@ impl<'a> Put<'a> {
             experts,
             view.rows,
             view.cols,
-            view.row_stride,
-            view.expert_stride,
+            Strides { row: view.row_stride, expert: view.expert_stride },
         )?;
         self.done += tensor.bytes() as u64;
         (self.progress)(LoadProgress { tensor: tensor.name(), done: self.done, total: self.total });

@@ -23,16 +23,22 @@ fn extent(rows: usize, cols: usize, stride: usize) -> Option<usize> {
     }
 }
 
-/// `rows` rows of `cols` f32; row r starts at value `r * stride`.
+/// `rows` rows of `cols` f32; row r starts at value `r * stride`. See [`Matrix`] and [`MatrixMut`].
 #[derive(Clone, Copy)]
-pub struct Matrix<'a> {
-    data: Slice<'a, f32>,
+pub struct MatrixOf<D> {
+    data: D,
     rows: usize,
     cols: usize,
     stride: usize,
 }
 
-impl<'a> Matrix<'a> {
+/// Rows of f32, to be read.
+pub type Matrix<'a> = MatrixOf<Slice<'a, f32>>;
+
+/// Rows of f32, to be written. Values between `cols` and `stride` are not touched.
+pub type MatrixMut<'a> = MatrixOf<SliceMut<'a, f32>>;
+
+impl<D: View> MatrixOf<D> {
     /// A view of `data`; `what` names it in errors.
     ///
     /// # Errors
@@ -40,7 +46,7 @@ impl<'a> Matrix<'a> {
     /// or there are 2^31 rows or columns or more.
     pub fn new(
         what: &str,
-        data: impl Into<Slice<'a, f32>>,
+        data: impl Into<D>,
         rows: usize,
         cols: usize,
         stride: usize,
@@ -68,96 +74,8 @@ impl<'a> Matrix<'a> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn dense(
-        what: &str,
-        data: impl Into<Slice<'a, f32>>,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Self> {
+    pub fn dense(what: &str, data: impl Into<D>, rows: usize, cols: usize) -> Result<Self> {
         Self::new(what, data, rows, cols, cols)
-    }
-
-    /// The values; row r, column c is value `r * stride + c`.
-    pub fn data(&self) -> Slice<'a, f32> {
-        self.data
-    }
-
-    /// Rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Columns.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Values from one row to the next.
-    pub fn stride(&self) -> usize {
-        self.stride
-    }
-
-    /// Some of the rows.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where the range is not inside.
-    pub fn row_range(&self, rows: std::ops::Range<usize>) -> Result<Self> {
-        if rows.start > rows.end || rows.end > self.rows {
-            return Err(Error::invalid(
-                "rows of a matrix",
-                format!("{rows:?}"),
-                format!("a range inside 0..{}", self.rows),
-            ));
-        }
-        if rows.is_empty() {
-            return Ok(Self { data: self.data.slice(..0)?, rows: 0, ..*self });
-        }
-        let data = self.data.slice(rows.start * self.stride..)?;
-        Ok(Self { data, rows: rows.len(), ..*self })
-    }
-}
-
-/// [`Matrix`], to be written. Values between `cols` and `stride` are not touched.
-pub struct MatrixMut<'a> {
-    data: SliceMut<'a, f32>,
-    rows: usize,
-    cols: usize,
-    stride: usize,
-}
-
-impl<'a> MatrixMut<'a> {
-    /// See [`Matrix::new`].
-    ///
-    /// # Errors
-    /// As [`Matrix::new`].
-    pub fn new(
-        what: &str,
-        data: impl Into<SliceMut<'a, f32>>,
-        rows: usize,
-        cols: usize,
-        stride: usize,
-    ) -> Result<Self> {
-        let data = data.into();
-        Matrix::new(what, data.as_slice(), rows, cols, stride)?;
-        Ok(Self { data, rows, cols, stride })
-    }
-
-    /// See [`Matrix::dense`].
-    ///
-    /// # Errors
-    /// As [`Matrix::new`].
-    pub fn dense(
-        what: &str,
-        data: impl Into<SliceMut<'a, f32>>,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Self> {
-        Self::new(what, data, rows, cols, cols)
-    }
-
-    /// The values; row r, column c is value `r * stride + c`.
-    pub fn data(&mut self) -> SliceMut<'_, f32> {
-        self.data.reborrow()
     }
 
     /// Rows.
@@ -184,88 +102,67 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// Rows in q8_1: see [`crate::q8_1`] for the order of the blocks.
+impl<'a> Matrix<'a> {
+    /// The values; row r, column c is value `r * stride + c`.
+    pub fn data(&self) -> Slice<'a, f32> {
+        self.data
+    }
+
+    /// Some of the rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the range is not inside.
+    pub fn row_range(&self, rows: std::ops::Range<usize>) -> Result<Self> {
+        if rows.start > rows.end || rows.end > self.rows {
+            return Err(Error::invalid(
+                "rows of a matrix",
+                format!("{rows:?}"),
+                format!("a range inside 0..{}", self.rows),
+            ));
+        }
+        if rows.is_empty() {
+            return Ok(Self { data: self.data.slice(..0)?, rows: 0, ..*self });
+        }
+        let data = self.data.slice(rows.start * self.stride..)?;
+        Ok(Self { data, rows: rows.len(), ..*self })
+    }
+}
+
+impl MatrixMut<'_> {
+    /// The values; row r, column c is value `r * stride + c`.
+    pub fn data(&mut self) -> SliceMut<'_, f32> {
+        self.data.reborrow()
+    }
+}
+
+/// Rows in q8_1: see [`crate::q8_1`] for the order of the blocks, [`Q8Rows`] and [`Q8RowsMut`].
 #[derive(Clone, Copy)]
-pub struct Q8Rows<'a> {
-    data: Slice<'a, u8>,
+pub struct Q8RowsOf<D> {
+    data: D,
     layout: Layout,
     rows: usize,
     cols: usize,
 }
 
-impl<'a> Q8Rows<'a> {
+/// Rows in q8_1, to be read.
+pub type Q8Rows<'a> = Q8RowsOf<Slice<'a, u8>>;
+
+/// Rows in q8_1, to be written.
+pub type Q8RowsMut<'a> = Q8RowsOf<SliceMut<'a, u8>>;
+
+impl<D: View> Q8RowsOf<D> {
     /// A view of the first [`q8_1::bytes`] of `data`.
     ///
     /// # Errors
     /// [`Error::Invalid`] where `data` is too short.
-    pub fn new(
-        data: impl Into<Slice<'a, u8>>,
-        layout: Layout,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Self> {
+    pub fn new(data: impl Into<D>, layout: Layout, rows: usize, cols: usize) -> Result<Self> {
         let data = data.into();
         let bytes = q8_1::bytes(rows, cols)?;
         needed("q8_1 rows", &format!("{rows} x {cols}"), Some(bytes), data.len())?;
         if rows > i32::MAX as usize || cols > i32::MAX as usize - q8_1::PAD {
             return Err(Error::invalid("q8_1 rows", format!("{rows} x {cols}"), "below 2^31 each"));
         }
-        Ok(Self { data: data.slice(..bytes)?, layout, rows, cols })
-    }
-
-    /// The blocks.
-    pub fn data(&self) -> Slice<'a, u8> {
-        self.data
-    }
-
-    /// What their headers hold.
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
-
-    /// Rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Columns, without padding.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// Blocks along k, with padding.
-    pub fn k_blocks(&self) -> usize {
-        q8_1::k_blocks(self.cols)
-    }
-}
-
-/// [`Q8Rows`], to be written.
-pub struct Q8RowsMut<'a> {
-    data: SliceMut<'a, u8>,
-    layout: Layout,
-    rows: usize,
-    cols: usize,
-}
-
-impl<'a> Q8RowsMut<'a> {
-    /// See [`Q8Rows::new`].
-    ///
-    /// # Errors
-    /// As [`Q8Rows::new`].
-    pub fn new(
-        data: impl Into<SliceMut<'a, u8>>,
-        layout: Layout,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Self> {
-        let data = data.into();
-        let bytes = Q8Rows::new(data.as_slice(), layout, rows, cols)?.data.len();
-        Ok(Self { data: data.slice(..bytes)?, layout, rows, cols })
-    }
-
-    /// The blocks.
-    pub fn data(&mut self) -> SliceMut<'_, u8> {
-        self.data.reborrow()
+        Ok(Self { data: data.first(bytes)?, layout, rows, cols })
     }
 
     /// What their headers hold.
@@ -297,9 +194,48 @@ impl<'a> Q8RowsMut<'a> {
     }
 }
 
+impl<'a> Q8Rows<'a> {
+    /// The blocks.
+    pub fn data(&self) -> Slice<'a, u8> {
+        self.data
+    }
+}
+
+impl Q8RowsMut<'_> {
+    /// The blocks.
+    pub fn data(&mut self) -> SliceMut<'_, u8> {
+        self.data.reborrow()
+    }
+}
+
+/// Bytes between the rows and the experts of [`Weights`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// From one row to the next.
+    pub row: usize,
+    /// From one expert to the next.
+    pub expert: usize,
+}
+
+impl Strides {
+    /// Those of experts one after the other, whose rows have no gaps; `what` names the tensor in
+    /// errors.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where `cols` is not a multiple of the type's block, or an expert is too
+    /// large to be.
+    pub fn dense(what: &str, ty: WeightType, rows: usize, cols: usize) -> Result<Self> {
+        let row = ty.row_bytes(cols)?;
+        let expert = rows
+            .checked_mul(row)
+            .ok_or_else(|| Error::invalid(what, format!("{rows} x {cols}"), "below 2^64 bytes"))?;
+        Ok(Self { row, expert })
+    }
+}
+
 /// `experts` matrices of `rows x cols` quantized weights.
 ///
-/// Row r of expert e starts at byte `e * expert_stride + r * row_stride`.
+/// Row r of expert e starts at byte `e * strides.expert + r * strides.row`.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     data: Slice<'a, u8>,
@@ -307,17 +243,15 @@ pub struct Weights<'a> {
     experts: usize,
     rows: usize,
     cols: usize,
-    row_stride: usize,
-    expert_stride: usize,
+    strides: Strides,
 }
 
 impl<'a> Weights<'a> {
-    /// A view of `data`, strides in bytes; `what` names the tensor in errors.
+    /// A view of `data`; `what` names the tensor in errors.
     ///
     /// # Errors
     /// [`Error::Invalid`] where `cols` is not a multiple of the type's block,
     /// the row stride is below a row's bytes, or `data` is too short.
-    #[allow(clippy::too_many_arguments)] // one per dimension of a strided tensor
     pub fn strided(
         what: &str,
         data: impl Into<Slice<'a, u8>>,
@@ -325,8 +259,7 @@ impl<'a> Weights<'a> {
         experts: usize,
         rows: usize,
         cols: usize,
-        row_stride: usize,
-        expert_stride: usize,
+        strides: Strides,
     ) -> Result<Self> {
         let data = data.into();
         let row_bytes = ty.row_bytes(cols).map_err(|_| {
@@ -341,18 +274,18 @@ impl<'a> Weights<'a> {
                 return Err(Error::invalid(format!("{what}: {name}"), n, "1 to 2^31 - 513"));
             }
         }
-        if row_stride < row_bytes {
+        if strides.row < row_bytes {
             return Err(Error::invalid(
                 format!("{what}: row stride"),
-                format!("{row_stride} bytes"),
+                format!("{} bytes", strides.row),
                 format!("at least {row_bytes}"),
             ));
         }
-        let extent = extent(rows, row_bytes, row_stride)
-            .and_then(|one| (experts - 1).checked_mul(expert_stride)?.checked_add(one));
+        let extent = extent(rows, row_bytes, strides.row)
+            .and_then(|one| (experts - 1).checked_mul(strides.expert)?.checked_add(one));
         let shape = format!("{experts} experts of {rows} x {cols} {ty}");
         needed(what, &shape, extent, data.len())?;
-        Ok(Self { data, ty, experts, rows, cols, row_stride, expert_stride })
+        Ok(Self { data, ty, experts, rows, cols, strides })
     }
 
     /// Experts one after the other, rows without gaps.
@@ -367,11 +300,8 @@ impl<'a> Weights<'a> {
         rows: usize,
         cols: usize,
     ) -> Result<Self> {
-        let row = ty.row_bytes(cols)?;
-        let expert = rows
-            .checked_mul(row)
-            .ok_or_else(|| Error::invalid(what, format!("{rows} x {cols}"), "below 2^64 bytes"))?;
-        Self::strided(what, data, ty, experts, rows, cols, row, expert)
+        let strides = Strides::dense(what, ty, rows, cols)?;
+        Self::strided(what, data, ty, experts, rows, cols, strides)
     }
 
     /// The bytes.
@@ -401,11 +331,11 @@ impl<'a> Weights<'a> {
 
     /// Bytes from one row to the next.
     pub fn row_stride(&self) -> usize {
-        self.row_stride
+        self.strides.row
     }
 
     /// Bytes from one expert to the next.
     pub fn expert_stride(&self) -> usize {
-        self.expert_stride
+        self.strides.expert
     }
 }

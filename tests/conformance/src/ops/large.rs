@@ -3,7 +3,7 @@
 
 use strata_core::backend::ops::{
     Combine, GateUp, GateUpOrder, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows,
-    QuantizeScatter, Rows, SwiGlu, Weights,
+    QuantizeScatter, Rows, Strides, SwiGlu, Weights,
 };
 use strata_core::backend::{Backend, Buffer};
 use strata_core::{Layout, WeightType, q8_1, reference};
@@ -197,7 +197,7 @@ fn weights(stage: &Stage<'_>, row: usize, expert: usize) -> Outputs {
         backend.upload(bytes.slice_mut(at..at + 68)?, block)?;
     }
     let (ty, routing) = (WeightType::Q8_0, Routing::new(experts, 1, 13, Choice::Random));
-    let view = Weights::strided("weights", &bytes, ty, experts, m, 64, row, expert)?;
+    let view = Weights::strided("weights", &bytes, ty, experts, m, 64, Strides { row, expert })?;
     let mapped = Mapped::new(backend, &routing.routes(1))?;
     let x = Values::Normal.fill(2, routing.tokens, 64);
     let act = backend.from_slice(&q8_rows(&x, 64, None, Layout::D4))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strata_core::backend::ops::{Product, Q8Rows, Rows, Weights};
+use strata_core::backend::ops::{Product, Q8Rows, Rows, Strides, Weights};
 use strata_core::backend::{Backend, HostBytes};
 use strata_core::format::random::SplitMix64;
 use strata_core::{Layout, WeightType, reference};
@@ -213,7 +213,8 @@ impl Op for MmqCase {
         let weights = weights.slice(gaps.weight_offset..)?;
         let (row, expert) = self.strides();
         let experts = if mode == RowMode::Dense { 1 } else { routing.experts };
-        let weights = Weights::strided("weights", weights, ty, experts, m, cols, row, expert)?;
+        let weights =
+            Weights::strided("weights", weights, ty, experts, m, cols, Strides { row, expert })?;
         let out_rows = mapped.as_ref().map_or(act_rows, |mapped| mapped.map.rows());
         let mut out = OutMatrix::new(backend, out_rows, m, m + gaps.output, gaps.output_offset)?;
         for _ in 0..self.launches {

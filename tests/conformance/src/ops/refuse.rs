@@ -4,7 +4,8 @@ use strata_core::Layout;
 use strata_core::backend::Backend;
 use strata_core::backend::ops::{
     Combine, GateUp, GateUpOrder, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut,
-    QuantizeRows, QuantizeScatter, RouterScores, Rows, SwiGlu, SwiGluQuantize, TopK, Weights,
+    QuantizeRows, QuantizeScatter, RouterScores, Rows, Strides, SwiGlu, SwiGluQuantize, TopK,
+    Weights,
 };
 use strata_core::backend::{Buffer, DeviceRoutes, RoutingMap};
 use strata_core::routing::{RouterNorm, Routes};
@@ -120,6 +121,9 @@ struct Wrong {
     dst: (usize, usize, usize),
 }
 
+/// Those of 5 x 64 Q8_0 without gaps.
+const STRIDES: Strides = Strides { row: 68, expert: 340 };
+
 /// A product that is right: 3 experts of 5 x 64 Q8_0, 8 rows.
 const RIGHT: Wrong = Wrong {
     ty: WeightType::Q8_0,
@@ -134,7 +138,7 @@ const RIGHT: Wrong = Wrong {
 fn product(b: &mut Bench<'_>, wrong: &Wrong) -> Result<()> {
     let Wrong { ty, layout, experts, weight_cols, act, indexed, dst } = *wrong;
     let weights =
-        Weights::strided("blk.0.ffn_up_exps", &b.bytes, ty, experts, 5, weight_cols, 68, 340)?;
+        Weights::strided("blk.0.ffn_up_exps", &b.bytes, ty, experts, 5, weight_cols, STRIDES)?;
     let act = Q8Rows::new(&b.bytes, layout, act.0, act.1)?;
     let map = &b.mapped.map;
     let rows = if indexed { Rows::Indexed(map) } else { Rows::Experts(map) };
@@ -329,7 +333,8 @@ pub(crate) fn table() -> Vec<RefuseCase> {
             "mmq/row-stride-below-a-row",
             |b| {
                 let ty = WeightType::Q8_0;
-                Weights::strided("blk.1.ffn_down_exps", &b.bytes, ty, 3, 5, 64, 67, 340).map(drop)
+                let strides = Strides { row: 67, ..STRIDES };
+                Weights::strided("blk.1.ffn_down_exps", &b.bytes, ty, 3, 5, 64, strides).map(drop)
             },
             "blk.1.ffn_down_exps: row stride: given 67 bytes, expected at least 68",
         ),
