@@ -1,6 +1,6 @@
 //! Times of launches, and what memory allows at best.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use strata::Result;
 use strata::backend::{Backend, BackendKind};
@@ -47,55 +47,29 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Measures it: `memcpy` on all threads of a CPU, a fill on a device.
+    /// Measures it by the backend's own copy, which reads as much as it writes.
     pub fn measure(backend: &dyn Backend) -> Result<Self> {
-        match backend.id().kind {
-            BackendKind::Cpu => Ok(Self::copy(backend.device().units.max(1) as usize)),
-            _ => Self::fill(backend),
-        }
+        // Past any cache.
+        let (most, how) = match (backend.id().kind, backend.device().units) {
+            (BackendKind::Cpu, 1) => (256usize << 20, "copy on 1 thread".to_owned()),
+            (BackendKind::Cpu, threads) => (256 << 20, format!("copy on {threads} threads")),
+            _ => (1 << 30, "copy on the device".to_owned()),
+        };
+        let free = usize::try_from(backend.memory()?.free).unwrap_or(usize::MAX);
+        let bytes = most.min(free / 4);
+        let (mut source, mut target) = (backend.alloc::<u8>(bytes)?, backend.alloc::<u8>(bytes)?);
+        // Memory that was never written may not be there yet.
+        backend.fill(&mut source, 1)?;
+        backend.fill(&mut target, POISON)?;
+        let none = |_: &mut _| Ok(());
+        let time = time(backend, 10, &mut target, none, |to| backend.copy(&mut *to, &source))?;
+        let bytes_per_second = 2.0 * bytes as f64 / time.as_secs_f64().max(1e-9);
+        Ok(Self { bytes_per_second, how })
     }
 
     /// The least time in which so many bytes can be moved.
     pub fn floor(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second)
-    }
-
-    fn copy(threads: usize) -> Self {
-        // Past any cache, and a whole number of pieces.
-        let piece = (256usize << 20).div_ceil(threads);
-        let source = vec![1u8; piece * threads];
-        let mut target = vec![2u8; piece * threads];
-        let mut times = Vec::new();
-        for run in 0..6 {
-            let start = Instant::now();
-            std::thread::scope(|scope| {
-                for (to, from) in target.chunks_mut(piece).zip(source.chunks(piece)) {
-                    scope.spawn(move || to.copy_from_slice(from));
-                }
-            });
-            if run > 0 {
-                times.push(start.elapsed());
-            }
-            std::hint::black_box(&mut target);
-        }
-        let time = median(&mut times).unwrap_or_default().as_secs_f64().max(1e-9);
-        let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
-        Self {
-            bytes_per_second: 2.0 * source.len() as f64 / time,
-            how: format!("memcpy on {threads}"),
-        }
-    }
-
-    fn fill(backend: &dyn Backend) -> Result<Self> {
-        let free = usize::try_from(backend.memory()?.free).unwrap_or(usize::MAX);
-        let bytes = (1usize << 30).min(free / 2);
-        let mut buffer = backend.alloc::<u8>(bytes)?;
-        let none = |_: &mut _| Ok(());
-        let time = time(backend, 10, &mut buffer, none, |b| backend.fill(&mut *b, POISON))?;
-        Ok(Self {
-            bytes_per_second: bytes as f64 / time.as_secs_f64().max(1e-9),
-            how: "fill".to_owned(),
-        })
     }
 }
 

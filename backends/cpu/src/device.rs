@@ -12,7 +12,7 @@ use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
 
 use crate::isa::{Cpu, Isa};
-use crate::memory::{self, CpuMemory};
+use crate::memory::{self, CpuMemory, Parts};
 use crate::mmq::Worker;
 use crate::scratch::{Bytes, Scratch};
 use crate::time::{self, CpuMark};
@@ -281,6 +281,18 @@ unsafe impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        let (from, to) = (memory::bytes(*src), memory::bytes_mut(dst.into_inner())?);
+        let piece = from.len().div_ceil(self.shared.threads()).max(COPY_PIECE);
+        let to = Parts::new(to);
+        self.shared.parallel(from.len().div_ceil(piece), |task| {
+            let from = &from[task * piece..from.len().min((task + 1) * piece)];
+            // SAFETY: every piece belongs to one task.
+            unsafe { to.part(task * piece, from.len()) }.copy_from_slice(from);
+        });
+        Ok(())
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         Ok(())
     }
@@ -293,6 +305,9 @@ unsafe impl Backend for CpuBackend {
         time::elapsed(from, to)
     }
 }
+
+/// Bytes that a thread copies at least: one reaches a good part of the memory's speed.
+const COPY_PIECE: usize = 1 << 20;
 
 /// Allocations from here on are compared with the free memory first.
 const WORTH_ASKING: usize = 64 << 20;

@@ -136,6 +136,11 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.stream.fill(address_mut(&dst), byte, dst.bytes()) }
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        // SAFETY: as above, of both.
+        unsafe { self.stream.copy(address_mut(&dst), address(*src), dst.bytes()) }
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         self.stream.synchronize()
     }

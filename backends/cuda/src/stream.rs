@@ -88,6 +88,17 @@ impl Stream {
         copied.and(self.synchronize())
     }
 
+    /// Copies from one address to another.
+    ///
+    /// # Safety
+    /// The `len` bytes behind both are device memory of this device.
+    pub(crate) unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: as the caller promises.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, len, self.raw.0) };
+        self.device.check("cuMemcpyDtoDAsync", result)
+    }
+
     /// Sets bytes.
     ///
     /// # Safety

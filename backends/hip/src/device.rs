@@ -225,6 +225,13 @@ unsafe impl Backend for HipBackend {
         unsafe { self.stream.device.runtime.fill(to, byte, dst.bytes(), self.stream.handle) }
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        let to = dst.memory::<HipMemory>().address() + dst.offset() as u64;
+        let (runtime, stream) = (self.stream.device.runtime, self.stream.handle);
+        // SAFETY: core has checked that both regions lie in their buffers and are as long.
+        unsafe { runtime.copy(to, memory::address(*src), dst.bytes(), stream) }
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         self.stream.synchronize()
     }

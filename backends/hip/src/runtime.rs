@@ -222,6 +222,23 @@ impl Runtime {
     }
 
     /// # Safety
+    /// `bytes` at both ends are device memory.
+    pub(crate) unsafe fn copy(
+        self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<()> {
+        self.bind()?;
+        let (to, from) = (to as *mut c_void, from as *const c_void);
+        let kind = sys::hipMemcpyKind_hipMemcpyDeviceToDevice;
+        // SAFETY: the caller's.
+        let code = unsafe { sys::hipMemcpyAsync(to, from, bytes, kind, stream.0.cast()) };
+        self.check(code, "hipMemcpyAsync (on the device)")
+    }
+
+    /// # Safety
     /// `bytes` at `to` are device memory.
     pub(crate) unsafe fn fill(
         self,

@@ -187,6 +187,12 @@ unsafe impl Backend for SyclBackend {
             .map_err(|e| self.error("fill", e))
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        // SAFETY: core has checked both regions, and their memory outlives what is submitted.
+        unsafe { self.queue().copy(pointer_mut(&dst), pointer(*src), dst.bytes() as u64) }
+            .map_err(|e| self.error("copy", e))
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         self.queue().wait().map_err(|e| self.error("synchronize", e))
     }

@@ -173,6 +173,9 @@ pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     /// Sets every byte, in stream order.
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()>;
 
+    /// Copies bytes of this device's memory, in stream order.
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()>;
+
     /// Waits until everything launched through this handle has run, and
     /// reports what failed.
     fn synchronize_raw(&self) -> Result<()>;
@@ -304,6 +307,25 @@ impl dyn Backend + '_ {
                 let out = bytemuck::cast_slice_mut(out);
                 self.stream().waited(self.download_raw(Checked(src.raw()), out))
             }
+        }
+    }
+
+    /// Copies the whole of `src` to the whole of `dst`, on the device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, [`Error::WrongDevice`].
+    pub fn copy<'d, 's, T: Pod>(
+        &self,
+        dst: impl Into<SliceMut<'d, T>>,
+        src: impl Into<Slice<'s, T>>,
+    ) -> Result<()> {
+        let (mut dst, src) = (dst.into(), src.into());
+        same_len("copy", src.len(), dst.len())?;
+        same_device("copy: to", dst.device(), self.id())?;
+        same_device("copy: from", src.device(), self.id())?;
+        match dst.is_empty() {
+            true => Ok(()),
+            false => self.copy_raw(Checked(dst.raw_mut()), Checked(src.raw())),
         }
     }
 

@@ -145,6 +145,10 @@ unsafe impl Backend for Guard {
         self.inner.fill_raw(dst, byte)
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        self.inner.copy_raw(dst, src)
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         self.inner.synchronize_raw()
     }

@@ -208,6 +208,14 @@ unsafe impl Backend for ReferenceBackend {
         Ok(())
     }
 
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        // Not both at once: they may be parts of one buffer.
+        let bytes = with_bytes(*src, <[u8]>::to_vec);
+        let at = dst.offset();
+        dst.memory::<Host>().own()[at..at + bytes.len()].copy_from_slice(&bytes);
+        Ok(())
+    }
+
     fn synchronize_raw(&self) -> Result<()> {
         Ok(())
     }

@@ -48,6 +48,7 @@ enum Fault {
     /// A product fails, or panics.
     Error,
     Panic,
+    NoCopy,
     /// Something had failed on the device when it is waited for.
     Synchronize,
     /// The map fails behind its first launch.
@@ -117,6 +118,12 @@ unsafe impl Backend for Broken {
     }
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
         self.inner.fill_raw(dst, byte)
+    }
+    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        match self.fault {
+            Fault::NoCopy => Ok(()),
+            _ => self.inner.copy_raw(dst, src),
+        }
     }
     fn synchronize_raw(&self) -> Result<()> {
         self.inner.synchronize_raw()?;
@@ -281,6 +288,7 @@ fn every_fault_is_caught() {
         (Fault::ProductGap, "row-gap"),
         (Fault::RareProduct, "state/runs=1000/mmq/q2_K"),
         (Fault::LateRows, "invariance/q8_0/"),
+        (Fault::NoCopy, "state/copy/bytes=4097"),
         (Fault::Error, "mmq/q5_1/dense/T=67"),
         (Fault::Panic, "mmq/q5_1/dense/T=67"),
     ];

@@ -5,8 +5,8 @@ use strata_core::prefill::{Chunk, QuantMode};
 use strata_core::{Layout, WeightType};
 
 use crate::ops::{
-    Concurrent, DropInFlight, HandedOver, LayerCase, LayerShape, MapCase, MmqCase, QuantCase,
-    QuantRows, RowMode, Runs, Streams, TooMuch,
+    Concurrent, CopyCase, DropInFlight, HandedOver, LayerCase, LayerShape, MapCase, MmqCase,
+    QuantCase, QuantRows, RowMode, Runs, Streams, TooMuch,
 };
 use crate::values::{Choice, Routing};
 use crate::{Case, Op, Size};
@@ -81,6 +81,12 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             layer(QuantMode::Indexed, chunk, Q4_1, 37),
         ];
         cases.push(named(format!("streams=2/{name}"), Streams { cases: of, calls: 5 }));
+    }
+    for (bytes, from, to) in
+        [(0, 0, 0), (1, 3, 1), (4097, 0, 0), (4097, 1, 2), (3 << 20, 4, 3), ((5 << 20) + 1, 0, 1)]
+    {
+        let op = CopyCase { bytes, from, to };
+        cases.push(named(op.to_string(), op));
     }
     cases.push(named("streams=2/map-handed-over", HandedOver { routing: MANY, turns: 6 }));
     for (ty, rounds) in [(Q8_0, 4), (Q4_K, 4)] {

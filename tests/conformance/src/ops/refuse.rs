@@ -440,6 +440,19 @@ pub(crate) fn table() -> Vec<RefuseCase> {
             "slice of a buffer: given Included(1)..Excluded(16386), expected a range inside 0..16384",
         ),
         case(
+            "buffer/copy-of-another-length",
+            |b| b.backend.copy(b.out.view(), &b.floats),
+            "copy: given 16384 values, expected 4096",
+        ),
+        case(
+            "device/copy-of-another",
+            |b| {
+                let (_other, x) = elsewhere();
+                b.backend.copy(b.out.view().slice(..1024)?, &x)
+            },
+            "copy: from: lives on cpu:4294967295, expected a buffer of {device}",
+        ),
+        case(
             "buffer/upload-of-another-length",
             |b| {
                 let mut buffer = b.backend.alloc::<f32>(4)?;

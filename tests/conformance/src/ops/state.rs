@@ -10,8 +10,8 @@ use strata_core::{Error, Layout, WeightType};
 
 use super::LayerCase;
 use super::mmq::{q8_rows, random_bytes};
-use crate::output::Output;
-use crate::poisoned::{OutMatrix, OutQ8, POISON};
+use crate::output::{Output, Shape};
+use crate::poisoned::{OutMatrix, OutQ8, POISON, Poisoned};
 use crate::values::{Routing, Values, WeightValues};
 use crate::{Op, Outputs, Stage, Stop};
 
@@ -148,6 +148,43 @@ impl Op for Streams {
             outputs.push(call.out.read(&**backend, "tokens")?);
         }
         Ok(outputs)
+    }
+}
+
+/// A copy on the device, whose source is overwritten before anyone has waited for it.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyCase {
+    /// Bytes.
+    pub bytes: usize,
+    /// Where they begin, in the source and past an aligned address of the target.
+    pub from: usize,
+    /// As above.
+    pub to: usize,
+}
+
+impl std::fmt::Display for CopyCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "copy/bytes={}/from={},to={}", self.bytes, self.from, self.to)
+    }
+}
+
+impl Op for CopyCase {
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let (backend, Self { bytes, from, to }) = (stage.backend, *self);
+        let source = random_bytes(1, from + bytes + 5);
+        let mut out = Poisoned::<u8>::new(backend, bytes, to)?;
+        match stage.plain {
+            true => backend.upload(out.view(), &source[from..from + bytes])?,
+            false => {
+                let mut source = backend.from_slice(&source)?;
+                backend.copy(out.view(), source.slice(from..from + bytes)?)?;
+                backend.fill(&mut source, 0)?;
+            }
+        }
+        // All of it: what was not copied to is poison on both sides.
+        let all = out.read(backend, "target", Shape::Untouched)?;
+        let shape = Shape::Blocks { block: 1, bytes: all.bytes.len() };
+        Ok(vec![Output { shape, ..all }])
     }
 }
 
