@@ -5,7 +5,7 @@
 // chunks before, sum the experts, and then rank each chunk's routes in order.
 // A chunk is ranked by one wave, so nothing depends on when anything runs:
 // the only atomics count. Experts are taken in ranges that fit shared memory.
-#include "vendor.cuh"
+#include "scan.cuh"
 
 struct MapArgs {
     const i32 *ids;
@@ -40,16 +40,6 @@ KERNEL(map_threads, 4) strata_map_count(MapArgs args) {
             args.counts[u64(first + e) * args.chunks + chunk] = count[e];
         block_sync();
     }
-}
-
-// This lane's value and those of the lanes below it.
-DEVICE u32 sum_up_to_lane(u32 x) {
-    UNROLL
-    for (int delta = 1; delta < wave_size; delta *= 2) {
-        const u32 other = shuffle_up(x, delta);
-        x += int(lane_index()) >= delta ? other : 0;
-    }
-    return x;
 }
 
 // Grid: a wave an expert. Counts become rows before; bounds[e + 1] the expert's rows.
@@ -155,32 +145,20 @@ struct TilesArgs {
 
 // One block: the rows of every expert cut into tiles, none of them empty.
 KERNEL(map_threads, 1) strata_map_tiles(TilesArgs args) {
-    constexpr int waves = map_threads / wave_size;
-    SHARED u32 sums[waves];
-    SHARED u32 ends[map_threads]; // tiles up to and with each expert of this turn
-    const u32 tid = thread_index(), lane = lane_index(), wave = tid / wave_size;
+    SHARED Runs<map_threads> runs; // tiles of the experts of this turn
+    const u32 tid = thread_index();
     u32 total = 0;
     for (u64 e0 = 0; e0 < args.experts; e0 += map_threads) {
         const u64 e = e0 + tid;
         const u32 rows = e < args.experts ? args.bounds[e + 1] - args.bounds[e] : 0;
-        const u32 upto = sum_up_to_lane((rows + args.tile_tokens - 1) / args.tile_tokens);
-        if (lane == wave_size - 1) sums[wave] = upto;
-        block_sync();
-        u32 before = 0;
-        for (u32 w = 0; w < wave; w++) before += sums[w];
-        ends[tid] = before + upto;
-        block_sync();
-        const u32 tiles = ends[map_threads - 1];
-        for (u32 i = tid; i < tiles; i += map_threads) {
-            u32 at = 0; // the first expert whose tiles end past i
-            for (u32 half = map_threads / 2; half > 0; half /= 2)
-                if (ends[at + half - 1] <= i) at += half;
-            const u32 local = i - (at ? ends[at - 1] : 0);
-            const u32 first = args.bounds[e0 + at] + local * args.tile_tokens;
-            const u32 left = args.bounds[e0 + at + 1] - first;
-            args.tiles[1 + total + i] = {u32(e0 + at), first, left < args.tile_tokens ? left : args.tile_tokens, 0};
+        runs.set((rows + args.tile_tokens - 1) / args.tile_tokens);
+        for (u32 i = tid; i < runs.length(); i += map_threads) {
+            const u32 run = runs.of(i);
+            const u32 first = args.bounds[e0 + run] + (i - runs.begin(run)) * args.tile_tokens;
+            const u32 left = args.bounds[e0 + run + 1] - first;
+            args.tiles[1 + total + i] = {u32(e0 + run), first, left < args.tile_tokens ? left : args.tile_tokens, 0};
         }
-        total += tiles;
+        total += runs.length();
         block_sync();
     }
     if (tid == 0) args.tiles[0] = {total, 0, 0, 0};

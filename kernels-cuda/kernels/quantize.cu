@@ -3,6 +3,7 @@
 // A group of 32 lanes walks the panels of a row. What it makes stays in
 // registers until it is stored, by a scatter to each of the token's rows.
 #include "quantize.cuh"
+#include "scan.cuh"
 
 struct QuantizeArgs {
     const float *x;
@@ -71,50 +72,5 @@ QUANTIZE(D4)
 QUANTIZE(DS4)
 QUANTIZE(D2S6)
 
-// ---- copies -----------------------------------------------------------------
-
-struct CopyBlocksArgs {
-    const u8 *from; // blocks of tokens
-    const u32 *src; // token of each output row
-    u8 *out;
-    i64 tokens, out_rows;
-    u32 k_blocks;
-    u32 aligned; // out is 16-aligned, as `from` is
-};
-
-constexpr int copy_pieces = 4; // 16-byte pieces a thread has on their way at once
-
-// The other way to scatter: blocks that were quantized once, in the order of the
-// output. It reads a token's blocks k times, from cache as the tokens of one k
-// block are few, and writes without the half sectors that lone blocks begin and
-// end with: for many rows that is worth the second pass.
-KERNEL(quantize_threads, 4) strata_copy_blocks(CopyBlocksArgs args) {
-    constexpr u32 step = quantize_threads * copy_pieces;
-    const i64 pieces = args.out_rows * 9; // of a k block
-    const u32 steps = u32((pieces + step - 1) / step);
-    const i64 total = i64(steps) * args.k_blocks;
-    for (i64 item = block_index(); item < total; item += grid_blocks()) {
-        const u32 k_block = u32(item / steps);
-        const i64 first = (item - i64(k_block) * steps) * step + thread_index();
-        const u8 *from = args.from + i64(k_block) * args.tokens * block_bytes;
-        u8 *to = args.out + i64(k_block) * args.out_rows * block_bytes;
-        u32x4 values[copy_pieces];
-        UNROLL
-        for (int i = 0; i < copy_pieces; i++) {
-            const u64 piece = u64(first + i * quantize_threads);
-            if (piece >= u64(pieces)) continue;
-            const u32 row = u32(piece / 9);
-            values[i] = *reinterpret_cast<const u32x4 *>(from + i64(args.src[row]) * block_bytes + 16 * (piece % 9));
-        }
-        UNROLL
-        for (int i = 0; i < copy_pieces; i++) {
-            const i64 piece = first + i * quantize_threads;
-            if (piece < pieces) store16(to + 16 * piece, values[i], args.aligned);
-        }
-    }
-}
-
 // Launch shape of this image: threads of a block, q8_1 blocks they make at a time.
 EXPORT u32 strata_quantize_shape[2] = {quantize_threads, quantize_threads / block_lanes};
-// Of the copy: threads of a block, 16-byte pieces they copy at a time.
-EXPORT u32 strata_copy_blocks_shape[2] = {quantize_threads, quantize_threads * copy_pieces};

@@ -131,6 +131,13 @@ DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
 
 constexpr int unrolled_steps = 4;
 
+// Waves with roles, see product/roles.cuh.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STRATA_ROLES 1
+#else
+#define STRATA_ROLES 0
+#endif
+
 // The host side of a compilation only takes sizes from here.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 constexpr bool stage_weights = true;

@@ -52,22 +52,40 @@ pub struct Quantize {
     pub aligned: u32,
 }
 
-/// `quantize`: `strata_copy_blocks`.
+/// `scatter`: `strata_scatter_{layout}`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct CopyBlocks {
-    /// q8_1 blocks of tokens, 16-aligned.
-    pub from: Address,
+pub struct Scatter {
+    /// f32 rows of tokens.
+    pub x: Address,
     /// Token of each output row.
     pub src: Address,
+    /// The rows of each expert: `experts + 1` bounds.
+    pub bounds: Address,
     /// q8_1 blocks.
     pub out: Address,
-    /// Tokens.
-    pub tokens: i64,
+    /// Report.
+    pub report: ReportTo,
     /// Rows of the output.
     pub out_rows: i64,
+    /// Columns of x.
+    pub cols: i64,
+    /// Values from row to row of x.
+    pub stride: i64,
+    /// Rows of x.
+    pub tokens: u32,
+    /// Output rows per token.
+    pub k: u32,
+    /// Experts.
+    pub experts: u32,
     /// Blocks along k.
     pub k_blocks: u32,
+    /// Chunks that the tokens are cut into.
+    pub chunks: u32,
+    /// Tokens of a chunk.
+    pub chunk_tokens: u32,
+    /// 1 where every row of x is 16-aligned.
+    pub vector: u32,
     /// 1 where `out` is 16-aligned.
     pub aligned: u32,
 }

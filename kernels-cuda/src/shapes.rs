@@ -5,8 +5,9 @@
 
 /// `quantize`: threads of a block, 128-value blocks they make at a time.
 pub const QUANTIZE: &str = "strata_quantize_shape";
-/// `quantize`: of the copy: threads of a block, 16-byte pieces they copy at a time.
-pub const COPY_BLOCKS: &str = "strata_copy_blocks_shape";
+/// `scatter`: threads of a block; bytes of shared memory that it takes, that a
+/// token of its chunk takes beside it, and that each of the token's rows does.
+pub const SCATTER: &str = "strata_scatter_shape";
 /// `swiglu`: threads of a block, 128-value blocks they make at a time.
 pub const SWIGLU: &str = "strata_swiglu_shape";
 /// `router`: threads, tokens and experts of a tile of scores.
@@ -38,4 +39,8 @@ pub struct MmqShape {
     pub threads: u32,
     /// Shared memory of a block, in bytes.
     pub shared_bytes: u32,
+    /// What the tile costs beside its activation rows, in rows.
+    pub overhead: u32,
+    /// 1 where it takes 16-aligned activations alone.
+    pub aligned: u32,
 }

@@ -39,7 +39,9 @@ impl Mmq for CudaBackend {
         if dst.rows == 0 {
             return Ok(());
         }
-        let (shape, kernel) = self.tile(weights.ty(), dst.rows, weights.experts())?;
+        let input = at(activations.data());
+        let (shape, kernel) =
+            self.tile(weights.ty(), dst.rows, weights.experts(), aligned(input))?;
         let tiles = Tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
         let list = match map {
             None => 0,
@@ -59,7 +61,6 @@ impl Mmq for CudaBackend {
                 list
             }
         };
-        let input = at(activations.data());
         let args = args::Mmq {
             weights: at(weights.data()),
             activations: input,
@@ -84,14 +85,20 @@ impl Mmq for CudaBackend {
 
 impl CudaBackend {
     /// The tile for so many rows of so many experts, and its kernel.
-    fn tile(&self, ty: WeightType, rows: usize, experts: usize) -> Result<(MmqShape, Kernel)> {
+    fn tile(
+        &self,
+        ty: WeightType,
+        rows: usize,
+        experts: usize,
+        aligned: bool,
+    ) -> Result<(MmqShape, Kernel)> {
         let (device, unit) = (self.gpu(), unit(ty));
         let all = parse(&device.modules.shape(device, unit, shapes::MMQ)?).map_err(|detail| {
             device.error("reading a launch shape", format!("{unit}: {detail}"))
         })?;
         let limit = self.options.shared_bytes.unwrap_or(u32::MAX).min(device.limits.shared);
         let mut failure = None;
-        for index in order(&all, rows, experts, self.options.tile, limit) {
+        for index in order(&all, rows, experts, aligned, self.options.tile, limit) {
             let MmqShape { threads, shared_bytes, .. } = all[index];
             // The driver has the last word on what fits: the next tile is smaller.
             match device.modules.kernel(device, unit, NAMES[index], threads, shared_bytes) {
@@ -143,19 +150,21 @@ fn unit(ty: WeightType) -> &'static str {
 
 /// The shapes that an image exports, one for each name.
 fn parse(words: &[u32]) -> std::result::Result<Vec<MmqShape>, String> {
-    let (shapes, rest) = words.as_chunks::<4>();
-    let sound = shapes.iter().flatten().all(|&word| word > 0);
+    let (shapes, rest) = words.as_chunks::<6>();
+    let sound = shapes.iter().all(|[sizes @ .., _]| sizes.iter().all(|&word| word > 0));
     if shapes.len() != NAMES.len() || !rest.is_empty() || !sound {
         return Err(format!(
-            "{words:?}, expected 4 words above 0 for each of {} tiles",
+            "{words:?}, expected 6 words for each of {} tiles, all but the last above 0",
             NAMES.len()
         ));
     }
-    let shape = |&[rows, tokens, threads, shared_bytes]: &[u32; 4]| MmqShape {
+    let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned]: &[u32; 6]| MmqShape {
         rows,
         tokens,
         threads,
         shared_bytes,
+        overhead,
+        aligned,
     };
     Ok(shapes.iter().map(shape).collect())
 }
@@ -165,33 +174,28 @@ fn order(
     all: &[MmqShape],
     rows: usize,
     experts: usize,
+    aligned: bool,
     wanted: Option<u32>,
     limit: u32,
 ) -> Vec<usize> {
-    let mut fit: Vec<usize> = (0..all.len()).filter(|&i| all[i].shared_bytes <= limit).collect();
+    let fits = |shape: &MmqShape| shape.shared_bytes <= limit && (aligned || shape.aligned == 0);
+    let mut fit: Vec<usize> = (0..all.len()).filter(|&i| fits(&all[i])).collect();
     // The last is for devices that have room for no other.
     let spare = all.len() - 1;
     fit.sort_by_key(|&i| {
-        let tokens = all[i].tokens;
-        (i == spare, wanted.is_some_and(|w| w != tokens), cost(tokens.into(), rows, experts))
+        let unwanted = wanted.is_some_and(|w| w != all[i].tokens);
+        (i == spare, unwanted, cost(&all[i], rows, experts))
     });
     fit
 }
 
-/// Work for the rows of all experts in tiles of `tokens`, in any unit.
-fn cost(tokens: u64, rows: usize, experts: usize) -> u64 {
-    // Beside its rows a tile costs what decoding and loading the weights takes, in
-    // rows: measured on an H200, where narrow tiles wait for memory.
-    let aside = match tokens {
-        ..=32 => 28,
-        33..=96 => 13,
-        _ => 8,
-    };
+/// Work for the rows of all experts in such tiles, in any unit.
+fn cost(shape: &MmqShape, rows: usize, experts: usize) -> u64 {
     let tiles = match experts {
-        1 => rows.div_ceil(tokens as usize) as f64,
-        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, tokens as f64),
+        1 => rows.div_ceil(shape.tokens as usize) as f64,
+        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, shape.tokens.into()),
     };
-    (1024.0 * tiles * (tokens + aside) as f64) as u64
+    (1024.0 * tiles * f64::from(shape.tokens + shape.overhead)) as u64
 }
 
 /// Tiles of an expert of about `mean` rows: the sum over j of how likely it has

@@ -11,10 +11,14 @@ pub struct CudaOptions {
     /// Activation rows of the products' tile, for those who measure; chosen by
     /// the number of rows where nothing is said.
     pub tile: Option<u32>,
+    /// Bytes of output from which a scatter writes in the order of its output, for
+    /// those who measure or test.
+    pub scatter_in_order_from: Option<usize>,
 }
 
 impl CudaOptions {
-    /// What `STRATA_CUDA_SHARED_BYTES` and `STRATA_CUDA_TILE` say.
+    /// What `STRATA_CUDA_SHARED_BYTES`, `STRATA_CUDA_TILE` and
+    /// `STRATA_CUDA_SCATTER_FROM` say.
     ///
     /// # Errors
     /// [`Error::Invalid`] where one is set and not a number.
@@ -22,11 +26,12 @@ impl CudaOptions {
         Ok(Self {
             shared_bytes: number("STRATA_CUDA_SHARED_BYTES")?,
             tile: number("STRATA_CUDA_TILE")?,
+            scatter_in_order_from: number("STRATA_CUDA_SCATTER_FROM")?,
         })
     }
 }
 
-fn number(name: &str) -> Result<Option<u32>> {
+fn number<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
     let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };

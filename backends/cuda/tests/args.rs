@@ -60,8 +60,8 @@ fn arguments_are_laid_out_as_in_the_sources() {
             layout!(args::Quantize: x src tokens slot out report items out_rows cols stride k k_blocks vector aligned),
         ),
         (
-            ("quantize.cu", "CopyBlocksArgs"),
-            layout!(args::CopyBlocks: from src out tokens out_rows k_blocks aligned),
+            ("scatter.cu", "ScatterArgs"),
+            layout!(args::Scatter: x src bounds out report out_rows cols stride tokens k experts k_blocks chunks chunk_tokens vector aligned),
         ),
         (
             ("swiglu.cu", "SwiGluArgs"),
@@ -89,7 +89,7 @@ fn arguments_are_laid_out_as_in_the_sources() {
         ),
         (("map.cu", "TilesArgs"), layout!(args::Tiles: bounds tiles experts tile_tokens)),
         (
-            ("mmq.cuh", "MmqArgs"),
+            ("product/tile.cuh", "MmqArgs"),
             layout!(args::Mmq: weights activations src tiles out row_stride expert_stride act_rows out_stride rows cols out_rows aligned),
         ),
     ];

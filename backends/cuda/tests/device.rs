@@ -33,6 +33,7 @@ fn main() -> std::process::ExitCode {
         trial("products_in_every_tile", products_in_every_tile),
         trial("products_in_little_shared_memory", products_in_little_shared_memory),
         trial("too_little_shared_memory_is_an_error", too_little_shared_memory),
+        trial("scatter_in_the_order_of_the_output", scatter_in_order),
         trial("layer_is_the_cpu_s_in_any_chunk_and_mode", layer_in_any_chunk_and_mode),
         trial("a_thousand_runs_give_one_answer", a_thousand_runs),
         trial("two_threads_and_streams", two_threads_and_streams),
@@ -80,6 +81,19 @@ fn products_in_little_shared_memory(index: u32) -> Result<(), Failed> {
         println!("{kib} KiB of shared memory");
         let options = CudaOptions { shared_bytes: Some(kib << 10), ..CudaOptions::default() };
         suite(&*gpu(index, options)?, &Selection::quick().matching("mmq"))?;
+    }
+    Ok(())
+}
+
+/// The scatter for many rows, for few as well: one chunk, and chunks of some tokens.
+fn scatter_in_order(index: u32) -> Result<(), Failed> {
+    for (kib, cases) in [(None, "scatter"), (Some(12), "quantize/")] {
+        let options = CudaOptions {
+            shared_bytes: kib.map(|kib| kib << 10),
+            scatter_in_order_from: Some(0),
+            ..CudaOptions::default()
+        };
+        suite(&*gpu(index, options)?, &Selection::quick().matching(cases))?;
     }
     Ok(())
 }

@@ -348,7 +348,7 @@ fn a_device_with_less_shared_memory_takes_a_smaller_tile() {
     }
     front(&*open(), 1000);
     assert!(launches().iter().any(|l| l.0 == "strata_mmq_tile64"));
-    let small = CudaOptions { shared_bytes: Some(28 << 10), tile: None };
+    let small = CudaOptions { shared_bytes: Some(28 << 10), ..CudaOptions::default() };
     front(&CudaBackend::new(0, small).unwrap() as &dyn Backend, 1000);
     assert!(launches().iter().any(|l| l.0 == "strata_mmq_tile_small"));
 }

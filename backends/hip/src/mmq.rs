@@ -40,6 +40,8 @@ struct TilesArgs {
 
 /// The tiles of `tiles.cuh`, in the order in which an image lists their shapes.
 const TILES: [&str; 5] = ["tile128", "tile64", "tile32", "tile16", "tile_small"];
+/// Words of a tile's shape.
+const SHAPE_WORDS: usize = 6;
 /// Bytes of an entry of a list of tiles.
 const TILE_BYTES: usize = 16;
 
@@ -55,11 +57,11 @@ struct Tile {
 
 /// The tile for `rows` rows an expert: the narrowest that takes them at once,
 /// else the widest, of those whose shared memory the device has.
-fn choose(shapes: &[u32; 4 * TILES.len()], rows: u64, limit: u32) -> Option<Tile> {
+fn choose(shapes: &[u32; SHAPE_WORDS * TILES.len()], rows: u64, limit: u32) -> Option<Tile> {
     let fitting = || {
         {
-            TILES.into_iter().zip(shapes.as_chunks::<4>().0).map(
-                |(name, &[rows, tokens, threads, shared])| Tile {
+            TILES.into_iter().zip(shapes.as_chunks::<SHAPE_WORDS>().0).map(
+                |(name, &[rows, tokens, threads, shared, ..])| Tile {
                     name,
                     rows,
                     tokens,
@@ -84,7 +86,7 @@ impl HipBackend {
             call: "choosing a tile",
             detail: format!(
                 "products of {ty} take {} bytes of shared memory at least, a block has {limit}",
-                shapes.as_chunks::<4>().0.iter().map(|shape| shape[3]).min().unwrap_or(0)
+                shapes.as_chunks::<SHAPE_WORDS>().0.iter().map(|shape| shape[3]).min().unwrap_or(0)
             ),
         })
     }
@@ -177,13 +179,14 @@ mod tests {
 
     #[test]
     fn tiles_follow_the_rows_and_the_shared_memory() {
-        let mut shapes = [0; 20];
+        let mut shapes = [0; SHAPE_WORDS * TILES.len()];
         for (i, (tokens, shared)) in
             [(128, 60_000), (64, 40_000), (32, 20_000), (16, 10_000), (16, 5_000)]
                 .into_iter()
                 .enumerate()
         {
-            shapes[4 * i..4 * i + 4].copy_from_slice(&[64, tokens, 256, shared]);
+            shapes[SHAPE_WORDS * i..SHAPE_WORDS * i + 4]
+                .copy_from_slice(&[64, tokens, 256, shared]);
         }
         let name = |rows, limit| choose(&shapes, rows, limit).map(|tile| tile.name);
         assert_eq!(name(1, 65_536), Some("tile16"));

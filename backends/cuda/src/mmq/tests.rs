@@ -3,18 +3,18 @@ use super::*;
 /// Shapes as an image of this project exports them, widest first.
 fn shapes() -> Vec<MmqShape> {
     let words = [
-        [128, 128, 256, 90_000],
-        [128, 96, 384, 75_000],
-        [128, 64, 256, 60_000],
-        [128, 32, 256, 45_000],
-        [64, 16, 128, 40_000],
-        [16, 16, 32, 12_000],
+        [128, 128, 256, 90_000, 8, 1],
+        [128, 96, 384, 75_000, 13, 0],
+        [128, 64, 256, 60_000, 13, 0],
+        [128, 32, 256, 45_000, 28, 0],
+        [64, 16, 128, 40_000, 28, 0],
+        [16, 16, 32, 12_000, 28, 0],
     ];
     parse(words.as_flattened()).unwrap()
 }
 
 fn first(rows: usize, experts: usize) -> u32 {
-    shapes()[order(&shapes(), rows, experts, None, u32::MAX)[0]].tokens
+    shapes()[order(&shapes(), rows, experts, true, None, u32::MAX)[0]].tokens
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn wide_tiles_are_for_many_rows() {
 
 #[test]
 fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
-    let tiles = |limit| order(&shapes(), 327_680, 512, None, limit);
+    let tiles = |limit| order(&shapes(), 327_680, 512, true, None, limit);
     assert_eq!(tiles(100_000)[0], 0);
     assert_eq!(tiles(80_000)[0], 1);
     assert_eq!(tiles(64 << 10)[0], 2);
@@ -52,20 +52,27 @@ fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
 #[test]
 fn the_spare_tile_is_last_and_a_wanted_one_first() {
     for rows in [1, 10, 100, 100_000] {
-        let tiles = order(&shapes(), rows, 8, None, u32::MAX);
+        let tiles = order(&shapes(), rows, 8, true, None, u32::MAX);
         assert_eq!((tiles.len(), tiles[5]), (6, 5));
         for (index, wanted) in [(0, 128), (1, 96), (2, 64), (3, 32), (4, 16)] {
-            assert_eq!(order(&shapes(), rows, 8, Some(wanted), u32::MAX)[0], index);
+            assert_eq!(order(&shapes(), rows, 8, true, Some(wanted), u32::MAX)[0], index);
         }
     }
 }
 
 #[test]
+fn activations_of_any_alignment_take_a_tile_that_reads_them() {
+    let tiles = order(&shapes(), 327_680, 512, false, Some(128), u32::MAX);
+    assert_eq!((tiles.len(), tiles[0]), (5, 1));
+}
+
+#[test]
 fn an_image_with_other_shapes_is_refused() {
-    assert!(parse(&[1; 23]).is_err());
-    assert!(parse(&[1; 20]).is_err());
+    assert!(parse(&[1; 36]).is_ok());
+    assert!(parse(&[1; 35]).is_err());
+    assert!(parse(&[1; 30]).is_err());
     assert!(parse(&[]).is_err());
-    let mut zero = [1; 24];
+    let mut zero = [1; 36];
     zero[7] = 0;
     assert!(parse(&zero).is_err());
 }

@@ -249,11 +249,14 @@ int cuModuleGetFunction(void **to, void *m, const char *name) {
     return OK;
 }
 int cuModuleGetGlobal_v2(uint64_t *to, size_t *n, void *m, const char *name) {
-    static const uint32_t two[] = {256, 8}, scores[] = {256, 128, 64}, top_k[] = {128, 4}, one[] = {256}, map[] = {256, 32, 8, 4096};
-    static const uint32_t mmq[] = {128, 128, 512, 90000, 128, 96, 384, 75000, 128, 64, 256, 60000, 128, 32, 256, 45000, 128, 16, 256, 40000, 16, 16, 32, 12000};
+    static const uint32_t two[] = {256, 8}, scores[] = {256, 128, 64}, top_k[] = {128, 4}, one[] = {256}, map[] = {256, 32, 8, 4096}, scatter[] = {512, 4160, 144, 6};
+    static const uint32_t mmq[] = {
+        128, 128, 512, 90000, 8, 1, 128, 96, 384, 75000, 13, 0, 128, 64, 256, 60000, 13, 0,
+        128, 32, 256, 45000, 28, 0, 128, 16, 256, 40000, 28, 0, 16, 16, 32, 12000, 28, 0};
     (void)m;
 #define GIVE(x) return *to = (uint64_t)(x), *n = sizeof(x), OK
-    if (strstr(name, "copy_blocks_shape") || strstr(name, "quantize_shape") || strstr(name, "swiglu_shape")) GIVE(two);
+    if (strstr(name, "scatter_shape")) GIVE(scatter);
+    if (strstr(name, "quantize_shape") || strstr(name, "swiglu_shape")) GIVE(two);
     if (strstr(name, "scores_shape")) GIVE(scores);
     if (strstr(name, "top_k_shape")) GIVE(top_k);
     if (strstr(name, "combine_shape")) GIVE(one);
