@@ -70,15 +70,13 @@ pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result
     let built = match probed(info, queue, form) {
         Ok(built) => built,
         Err(why) if form.dot != Dot::Plain => {
-            note = Some(format!("not {}: {why}", form.dot.name()));
+            tracing::warn!("{}: no byte products {}: {why}", info.id, form.dot.name());
+            note = Some(format!("not {}: {}", form.dot.name(), in_one_line(&why)));
             form.dot = Dot::Plain;
             probed(info, queue, form)?
         }
         Err(e) => return Err(e),
     };
-    if let Some(note) = &note {
-        tracing::warn!("{}: byte products are left to the compiler, {note}", info.id);
-    }
     let (a, mut b) = (values(1), values(2));
     // Every special value meets others than itself.
     b.rotate_left(7);
@@ -89,6 +87,13 @@ pub(crate) fn check(info: &DeviceInfo, queue: &Queue, form: &mut Form) -> Result
         compare(info, &PROBES[..VECTOR_PROBES], " in vectors", &a, &b, &got)?;
     }
     Ok(note)
+}
+
+/// What an error with a compiler's log comes down to.
+fn in_one_line(why: &Error) -> String {
+    let text = why.to_string();
+    let line = text.lines().find(|line| line.contains("error")).or_else(|| text.lines().next());
+    line.unwrap_or_default().trim().to_owned()
 }
 
 /// The probes, built, if the form's byte products are exact.

@@ -144,6 +144,9 @@ impl Shared {
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<SyclMemory> {
         let asked = bytes as u64;
         let exhausted = |this: &Self| match this.memory() {
+            Ok(MemoryInfo { free, .. }) if asked <= free && asked > this.device.max_allocation => {
+                this.too_large_in_one_piece(asked, free)
+            }
             Ok(MemoryInfo { free, total }) => {
                 Error::OutOfMemory { device: this.info.id.to_string(), asked, free, total }
             }
@@ -176,6 +179,24 @@ impl Shared {
             Ok(buffer) => Ok(own(buffer)),
             Err(e) if e.code() == Some(Code::OutOfMemory) => Err(exhausted(self)),
             Err(e) => Err(device(&self.info.id, "allocating", e)),
+        }
+    }
+}
+
+impl Shared {
+    /// There is room, but the device does not give that much in one piece.
+    fn too_large_in_one_piece(&self, asked: u64, free: u64) -> Error {
+        let most = self.device.max_allocation;
+        let hint = match self.device.kind {
+            Kind::Cpu => "; CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=64GB, say, lets it give more",
+            _ => "",
+        };
+        Error::Device {
+            device: self.info.id.to_string(),
+            call: "allocating",
+            detail: format!(
+                "{asked} bytes in one piece of a device that gives {most} at most, {free} free{hint}"
+            ),
         }
     }
 }

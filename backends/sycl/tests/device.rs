@@ -14,6 +14,7 @@ use strata_core::format::random_blocks;
 use strata_core::prefill::normals;
 use strata_core::{Error, WeightType, q8_1, reference};
 use strata_sycl::{SyclBackend, best, devices, runtime};
+use sycl_bindgen::{Options, Runtime};
 
 fn open() -> Option<SyclBackend> {
     match SyclBackend::open(0) {
@@ -65,6 +66,24 @@ fn exhausted_memory_is_an_error_and_leaves_room_for_less() {
     let mut small = backend.alloc::<u8>(1 << 20).unwrap();
     backend.fill(&mut small, 7).unwrap();
     assert!(backend.download(&small).unwrap().iter().all(|&b| b == 7));
+}
+
+#[test]
+fn more_than_the_device_gives_in_one_piece_is_an_error_that_says_how_much_it_does() {
+    let _turn = beside_others();
+    let Some(backend) = open() else { return };
+    let devices = Runtime::load(Options::default()).unwrap().devices().unwrap();
+    let device = devices.iter().find(|d| d.name == backend.device().name).unwrap();
+    let backend: &dyn Backend = &backend;
+    let (most, free) = (device.max_allocation, backend.memory().unwrap().free);
+    if free < most + (1 << 20) {
+        return println!("skipped: {free} bytes are free, {most} are given in one piece");
+    }
+    let error = backend.alloc::<u8>(most as usize + 1).expect_err("more than one piece");
+    println!("{error}");
+    let (text, asked) = (error.to_string(), (most + 1).to_string());
+    assert!(matches!(error, Error::Device { .. }), "{text}");
+    assert!(text.contains(&asked) && text.contains(&most.to_string()), "{text}");
 }
 
 /// One product of a few rows, compared with the reference.
