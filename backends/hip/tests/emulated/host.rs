@@ -123,6 +123,9 @@ fn copies_and_fills() -> Outcome {
         backend.fill(buffer.slice_mut(half..)?, 0xa5)?;
         let after = backend.download(&buffer)?;
         check(after[..half] == values[..half] && after[half..].iter().all(|&b| b == 0xa5), len)?;
+        backend.copy(buffer.slice_mut(half..)?, imported.slice(..len - half)?)?;
+        let after = backend.download(&buffer)?;
+        check(after[..half] == values[..half] && after[half..] == values[..len - half], len)?;
     }
     let empty = backend.from_slice::<u8>(&[])?;
     check(backend.download(&empty)?.is_empty(), "an empty buffer")?;
