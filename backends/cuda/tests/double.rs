@@ -123,6 +123,25 @@ fn uploads_of_any_size_arrive_though_the_source_is_reused() {
 }
 
 #[test]
+fn copies_are_in_stream_order_and_hold_their_source() {
+    if !inside("copies_are_in_stream_order_and_hold_their_source", &[("DOUBLE_CARDS", &card())]) {
+        return;
+    }
+    let gpu = open();
+    for len in [1, 255, 4097, 5 << 20] {
+        let mut source = gpu.from_slice(&bytes(len, 7)).unwrap();
+        let mut target = gpu.from_slice(&bytes(len + 3, 9)).unwrap();
+        gpu.copy(target.slice_mut(2..2 + len).unwrap(), &source).unwrap();
+        // Neither what follows nor the end of the source is seen by the copy.
+        gpu.fill(&mut source, 0).unwrap();
+        drop(source);
+        let mut expected = bytes(len + 3, 9);
+        expected[2..2 + len].copy_from_slice(&bytes(len, 7));
+        assert!(gpu.download(&target).unwrap() == expected, "{len}");
+    }
+}
+
+#[test]
 fn memory_dropped_in_flight_is_not_used_too_early() {
     if !inside("memory_dropped_in_flight_is_not_used_too_early", &[("DOUBLE_CARDS", &card())]) {
         return;

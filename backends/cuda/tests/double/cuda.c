@@ -199,6 +199,16 @@ static int queue(Stream *s, char *to, const char *from, size_t n, int device_sid
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) { return queue(s, (char *)to, from, n, 1); }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { return queue(s, to, (char *)from, n, 0); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream) {
+    LOCKED(
+        NEED(here());
+        Stream *s = stream;
+        Block *a = inside((char *)to, n), *b = inside((char *)from, n);
+        if (s->device != current || !a || a->pinned || !b || b->pinned) { r = INVALID; break; }
+        Op *op = put(s, COPY);
+        op->to = (char *)to, op->from = (char *)from, op->bytes = n;
+    );
+}
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) { memcpy(to, (char *)from, n); return OK; }
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) {
     LOCKED(NEED(here()); NEED(inside((char *)to, n) ? OK : INVALID); Op *op = put(s, FILL); op->to = (char *)to, op->bytes = n, op->byte = byte;);
