@@ -40,7 +40,7 @@ typedef Tile<1, 1, 1, 2, 4> tile_small; // 16 rows x 16 tokens
 // Measured on an H200; others are taken to be like its tiles without roles.
 #if STRATA_ROLES
 #define MMQ_TILES(F, T)                                                                              \
-    F(T, tile128, 8) F(T, tile96, 14) F(T, tile64, 25) F(T, tile32, 40) F(T, tile16, 34) F(T, tile_small, 34)
+    F(T, tile128, 8) F(T, tile96, 14) F(T, tile64, 25) F(T, tile32, 40) F(T, tile16, 40) F(T, tile_small, 40)
 #else
 #define MMQ_TILES(F, T)                                                                              \
     F(T, tile128, 8) F(T, tile96, 13) F(T, tile64, 13) F(T, tile32, 28) F(T, tile16, 28) F(T, tile_small, 28)

@@ -18,8 +18,8 @@ const NAMES: [&str; 3] =
 const IN_ORDER: [&str; 3] = ["strata_scatter_D4", "strata_scatter_DS4", "strata_scatter_D2S6"];
 
 /// From so many bytes of output on it is written in its order: neighbouring rows
-/// together, which saves memory more than listing the rows of a chunk costs.
-const IN_ORDER_FROM: usize = 48 << 20;
+/// together, which saves more of the memory's time than listing the rows takes.
+const IN_ORDER_FROM: usize = 80 << 20;
 
 impl Scatter for CudaBackend {
     fn quantize_scatter(&self, op: &mut Checked<QuantizeScatter<'_>>) -> Result<()> {
@@ -98,10 +98,14 @@ impl CudaBackend {
         let most = device.limits.shared;
         let kernel = device.modules.kernel(device, "scatter", name, threads, most)?;
         let shared = self.options.shared_bytes.unwrap_or(most).min(most);
-        let room = u64::from(shared.saturating_sub(fixed));
-        let fit = room / (u64::from(token) + u64::from(route) * k as u64);
+        let each = u64::from(token) + u64::from(route) * k as u64;
+        let fit = u64::from(shared.saturating_sub(fixed)) / each;
         let chunks = Chunks::new(tokens as u64, fit, k_blocks as u64, kernel.resident);
-        Ok(chunks.map(|chunks| (Kernel { shared, ..kernel }, chunks)))
+        // No more than a chunk takes: what is left caches the rows that are read.
+        Ok(chunks.map(|chunks| {
+            let shared = fixed + chunks.tokens * each as u32;
+            (Kernel { shared, ..kernel }, chunks)
+        }))
     }
 }
 
