@@ -34,9 +34,10 @@ struct MmqShape {
 #include "tiles.cuh"
 
 #define MMQ_KERNEL(T, name, overhead)                                                                \
-    KERNEL(name::threads, name::blocks) strata_mmq_##name(MmqArgs args) { mmq<T, name>(args); }
+    KERNEL(name<T>::threads, name<T>::blocks) strata_mmq_##name(MmqArgs args) { mmq<T, name<T>>(args); }
 #define MMQ_SHAPE(T, name, overhead)                                                                 \
-    {name::rows, name::tokens, name::threads, Shared<T, name>::bytes, overhead, name::needs_aligned},
+    {name<T>::rows, name<T>::tokens, name<T>::threads, Shared<T, name<T>>::bytes,                    \
+     overhead,      name<T>::needs_aligned},
 
 #define STRATA_MMQ(T)                                                                                \
     MMQ_TILES(MMQ_KERNEL, T)                                                                         \

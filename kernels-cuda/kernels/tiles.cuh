@@ -10,32 +10,33 @@
 // Where a wave has 64 lanes the widest has 256 threads, since 512 would halve the
 // registers of each; and on gfx906, which has no others to spill to, 96 tokens.
 #if defined(__gfx906__)
-typedef Tile<2, 2, 2, 3, 1> tile128;
+template <typename T> using tile128 = Tile<2, 2, 2, 3, 1>;
 #else
 constexpr bool wide_wave = wave_size == 64;
-typedef Tile<2, wide_wave ? 2 : 4, 2, wide_wave ? 4 : 2, 1> tile128; // 64 rows x 128 tokens
+template <typename T> using tile128 = Tile<2, wide_wave ? 2 : 4, 2, wide_wave ? 4 : 2, 1>; // 64 rows x 128 tokens
 #endif
-typedef Tile<2, 2, 2, 2, 1> tile64;
-typedef Tile<4, 2, 1, 1, 1> tile32;
-typedef Tile<4, 1, 1, 1, 1> tile16;
-typedef Tile<1, 1, 1, 1, 1> tile_small;
+template <typename T> using tile64 = Tile<2, 2, 2, 2, 1>;
+template <typename T> using tile32 = Tile<4, 2, 1, 1, 1>;
+template <typename T> using tile16 = Tile<4, 1, 1, 1, 1>;
+template <typename T> using tile_small = Tile<1, 1, 1, 1, 1>;
 
 #define MMQ_TILES(F, T) F(T, tile128, 8) F(T, tile64, 13) F(T, tile32, 28) F(T, tile16, 28) F(T, tile_small, 28)
 
 #else
 
 #if STRATA_ROLES
-typedef RoleTile<4, 2, 2, 8> tile128; // 128 rows x 128 tokens
-typedef RoleTile<4, 2, 2, 6> tile96;
-typedef RoleTile<4, 2, 2, 4> tile64;
+template <typename T> using tile128 = RoleTile<4, 2, 2, 8>; // 128 rows x 128 tokens
+template <typename T> using tile96 = RoleTile<4, 2, 2, 6>;
+// Types with a scale for every 32 values decode fast enough between products.
+template <typename T> using tile64 = Either<T::group == 32, Tile<4, 2, 2, 4, 2>, RoleTile<4, 2, 2, 4>>;
 #else
-typedef Tile<4, 2, 2, 8, 1, 2> tile128;
-typedef Tile<4, 3, 2, 4, 1> tile96;
-typedef Tile<4, 2, 2, 4, 2> tile64;
+template <typename T> using tile128 = Tile<4, 2, 2, 8, 1, 2>;
+template <typename T> using tile96 = Tile<4, 3, 2, 4, 1>;
+template <typename T> using tile64 = Tile<4, 2, 2, 4, 2>;
 #endif
-typedef Tile<4, 2, 2, 2, 2> tile32;
-typedef Tile<4, 1, 1, 2, 4> tile16;     // 64 rows x 16 tokens
-typedef Tile<1, 1, 1, 2, 4> tile_small; // 16 rows x 16 tokens
+template <typename T> using tile32 = Tile<4, 2, 2, 2, 2>;
+template <typename T> using tile16 = Tile<4, 1, 1, 2, 4>;     // 64 rows x 16 tokens
+template <typename T> using tile_small = Tile<1, 1, 1, 2, 4>; // 16 rows x 16 tokens
 
 // Measured on an H200; others are taken to be like its tiles without roles.
 #if STRATA_ROLES

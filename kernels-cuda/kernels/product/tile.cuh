@@ -49,6 +49,14 @@ struct RoleTile : Tile<waves_m, waves_n, fragments_m, fragments_n, 1, 2> {
     static constexpr int multiplier_registers = 168 + (168 - producer_registers) / 2;
 };
 
+template <bool first, typename A, typename B> struct EitherOf {
+    typedef A type;
+};
+template <typename A, typename B> struct EitherOf<false, A, B> {
+    typedef B type;
+};
+template <bool first, typename A, typename B> using Either = typename EitherOf<first, A, B>::type;
+
 // Where things lie in a block's shared memory, in bytes.
 template <typename T, typename Tile> struct Shared {
     static constexpr int panel = T::block > chunk_values ? T::block : chunk_values; // values staged at once
