@@ -4,7 +4,8 @@
 //! is behind `kernels/vendor.cuh`. [`image`] gives the fatbin of one source;
 //! [`args`] are the arguments of its entry points. Threads, tiles and shared
 //! memory are exported by each image under the names in [`shapes`], so that a
-//! launch always fits the code that was loaded.
+//! launch always fits the code that was loaded; [`tiles`] and [`chunks`] are
+//! what follows from them.
 //!
 //! # What kernels ask of memory
 //! Loads are whole words of 4 or 16 bytes, aligned, around the bytes that are
@@ -12,7 +13,12 @@
 //! the next multiple of 16 bytes past its end, and begin at one.
 
 pub mod args;
+pub mod chunks;
 pub mod shapes;
+pub mod tiles;
+
+/// The tiles of every product, widest first: entry points `strata_mmq_{tile}`.
+pub const MMQ_TILES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
 mod images {
     include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -2,6 +2,9 @@
 //!
 //! Each constant names a variable of the image of the same group; the comment
 //! says what its words are.
+//!
+//! This file and its neighbours `args`, `tiles` and `chunks` belong to the
+//! sources in `kernels/` and hold for whoever compiles them.
 
 /// `quantize`: threads of a block, 128-value blocks they make at a time.
 pub const QUANTIZE: &str = "strata_quantize_shape";
@@ -21,11 +24,8 @@ pub const COMBINE: &str = "strata_combine_shape";
 /// `map`: threads of the passes, threads of the ranking pass, experts a block
 /// sums at a time, experts whose counters fit shared memory.
 pub const MAP: &str = "strata_map_shape";
-/// `mmq_*`: a [`MmqShape`] for each of [`MMQ_TILES`].
+/// `mmq_*`: a [`MmqShape`] for each tile.
 pub const MMQ: &str = "strata_mmq_shapes";
-
-/// The tiles that every product has, widest first: entry points `strata_mmq_{tile}`.
-pub const MMQ_TILES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
 /// One tile of a product.
 #[repr(C)]
@@ -43,4 +43,24 @@ pub struct MmqShape {
     pub overhead: u32,
     /// 1 where it takes 16-aligned activations alone.
     pub aligned: u32,
+}
+
+/// What a launch of the kernels of `scatter` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScatterShape {
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory beside those of a chunk's tokens.
+    pub fixed_bytes: u32,
+    /// Bytes that each token of a chunk takes.
+    pub token_bytes: u32,
+    /// Bytes that each of a token's rows takes.
+    pub route_bytes: u32,
+}
+
+impl From<[u32; 4]> for ScatterShape {
+    /// Of the words of [`SCATTER`].
+    fn from([threads, fixed_bytes, token_bytes, route_bytes]: [u32; 4]) -> Self {
+        Self { threads, fixed_bytes, token_bytes, route_bytes }
+    }
 }

@@ -3,8 +3,8 @@
 use strata_core::backend::ops::{Product, Rows as Order};
 use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
-use strata_kernels_cuda::shapes::{MMQ_TILES, MmqShape};
-use strata_kernels_cuda::{args, shapes};
+use strata_kernels_cuda::shapes::MmqShape;
+use strata_kernels_cuda::{MMQ_TILES, args, shapes, tiles};
 
 use crate::backend::CudaBackend;
 use crate::module::Kernel;
@@ -20,9 +20,6 @@ const NAMES: [&str; MMQ_TILES.len()] = [
     "strata_mmq_tile16",
     "strata_mmq_tile_small",
 ];
-
-/// Bytes of an entry of the list of tiles.
-const ENTRY: usize = 16;
 
 impl Mmq for CudaBackend {
     fn supports(&self, ty: WeightType) -> bool {
@@ -42,13 +39,13 @@ impl Mmq for CudaBackend {
         let input = at(activations.data());
         let (shape, kernel) =
             self.tile(weights.ty(), dst.rows, weights.experts(), aligned(input))?;
-        let tiles = Tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
+        let most = tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
         let list = match map {
             None => 0,
             Some(map) => {
                 let [threads, ..] = self.shape::<4>("map", shapes::MAP)?;
                 let cut = self.kernel("map", "strata_map_tiles", threads)?;
-                let list = self.scratch((1 + tiles) * ENTRY)?;
+                let list = self.scratch((1 + most) * tiles::ENTRY)?;
                 let args = args::Tiles {
                     bounds: at(map.bounds()),
                     tiles: list,
@@ -76,7 +73,7 @@ impl Mmq for CudaBackend {
             out_rows: dst.rows as u32,
             aligned: aligned(input).into(),
         };
-        let work = tiles as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
+        let work = most as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
         // SAFETY: the operands were checked, and the tiles cover the map's rows and
         // no others; the kernels take one of these.
         unsafe { self.stream.launch(&kernel, Grid::UpTo(work, 1), &args) }
@@ -93,12 +90,13 @@ impl CudaBackend {
         aligned: bool,
     ) -> Result<(MmqShape, Kernel)> {
         let (device, unit) = (self.gpu(), unit(ty));
-        let all = parse(&device.modules.shape(device, unit, shapes::MMQ)?).map_err(|detail| {
+        let words = device.modules.shape(device, unit, shapes::MMQ)?;
+        let all = tiles::parse(&words, &MMQ_TILES).map_err(|detail| {
             device.error("reading a launch shape", format!("{unit}: {detail}"))
         })?;
         let limit = self.options.shared_bytes.unwrap_or(u32::MAX).min(device.limits.shared);
         let mut failure = None;
-        for index in order(&all, rows, experts, aligned, self.options.tile, limit) {
+        for index in tiles::order(&all, rows, experts, aligned, self.options.tile, limit) {
             let MmqShape { threads, shared_bytes, .. } = all[index];
             // The driver has the last word on what fits: the next tile is smaller.
             match device.modules.kernel(device, unit, NAMES[index], threads, shared_bytes) {
@@ -148,87 +146,18 @@ fn unit(ty: WeightType) -> &'static str {
     }
 }
 
-/// The shapes that an image exports, one for each name.
-fn parse(words: &[u32]) -> std::result::Result<Vec<MmqShape>, String> {
-    let (shapes, rest) = words.as_chunks::<6>();
-    let sound = shapes.iter().all(|[sizes @ .., _]| sizes.iter().all(|&word| word > 0));
-    if shapes.len() != NAMES.len() || !rest.is_empty() || !sound {
-        return Err(format!(
-            "{words:?}, expected 6 words for each of {} tiles, all but the last above 0",
-            NAMES.len()
-        ));
-    }
-    let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned]: &[u32; 6]| MmqShape {
-        rows,
-        tokens,
-        threads,
-        shared_bytes,
-        overhead,
-        aligned,
-    };
-    Ok(shapes.iter().map(shape).collect())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The tiles that fit `limit` bytes of shared memory, best first.
-fn order(
-    all: &[MmqShape],
-    rows: usize,
-    experts: usize,
-    aligned: bool,
-    wanted: Option<u32>,
-    limit: u32,
-) -> Vec<usize> {
-    let fits = |shape: &MmqShape| shape.shared_bytes <= limit && (aligned || shape.aligned == 0);
-    let mut fit: Vec<usize> = (0..all.len()).filter(|&i| fits(&all[i])).collect();
-    // The last is for devices that have room for no other.
-    let spare = all.len() - 1;
-    fit.sort_by_key(|&i| {
-        let unwanted = wanted.is_some_and(|w| w != all[i].tokens);
-        (i == spare, unwanted, cost(&all[i], rows, experts))
-    });
-    fit
-}
-
-/// Work for the rows of all experts in such tiles, in any unit.
-fn cost(shape: &MmqShape, rows: usize, experts: usize) -> u64 {
-    let tiles = match experts {
-        1 => rows.div_ceil(shape.tokens as usize) as f64,
-        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, shape.tokens.into()),
-    };
-    (1024.0 * tiles * f64::from(shape.tokens + shape.overhead)) as u64
-}
-
-/// Tiles of an expert of about `mean` rows: the sum over j of how likely it has
-/// more than j tiles of `tokens` full. Rows are taken to scatter as if each chose
-/// its expert by itself, with the logistic curve for the normal one.
-fn expected_tiles(mean: f64, tokens: f64) -> f64 {
-    let deviation = mean.sqrt().max(0.5);
-    let more_than = |rows: f64| 1.0 / (1.0 + (1.702 * (rows + 0.5 - mean) / deviation).exp());
-    // Far below the mean every tile is there, far above none is.
-    let certain = ((mean - 6.0 * deviation) / tokens).floor().max(0.0);
-    let last = ((mean + 6.0 * deviation) / tokens).ceil();
-    let mut tiles = certain;
-    let mut j = certain;
-    while j <= last {
-        tiles += more_than(j * tokens);
-        j += 1.0;
-    }
-    tiles
-}
-
-/// How many tiles there can be.
-struct Tiles;
-
-impl Tiles {
-    /// The most that `rows` rows of `experts` experts make: each expert with
-    /// rows has at most one that is not full.
-    fn most(rows: usize, experts: usize, tokens: usize) -> usize {
-        match experts {
-            1 => rows.div_ceil(tokens),
-            _ => rows / tokens + experts.min(rows),
+    #[test]
+    fn names_are_those_of_the_images() {
+        for (name, tile) in NAMES.iter().zip(MMQ_TILES) {
+            assert_eq!(*name, format!("strata_mmq_{tile}"));
+        }
+        for ty in WeightType::ALL {
+            assert_eq!(unit(ty), format!("mmq_{}", ty.name().to_lowercase()));
+            assert!(strata_kernels_cuda::image(unit(ty)).is_some(), "{ty}");
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

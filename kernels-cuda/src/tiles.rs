@@ -1,0 +1,182 @@
+//! The tiles of a product: which are there, which to take, how many there can be.
+
+use crate::shapes::MmqShape;
+
+/// Bytes of an entry of the list of tiles.
+pub const ENTRY: usize = 16;
+
+/// The shapes that an image exports, one for each of its `names`.
+///
+/// # Errors
+/// What was found and what was expected, in words.
+pub fn parse(words: &[u32], names: &[&str]) -> Result<Vec<MmqShape>, String> {
+    let (shapes, rest) = words.as_chunks::<6>();
+    let sound = shapes.iter().all(|[sizes @ .., _]| sizes.iter().all(|&word| word > 0));
+    if shapes.len() != names.len() || !rest.is_empty() || !sound {
+        return Err(format!(
+            "{words:?}, expected 6 words for each of {} tiles, all but the last above 0",
+            names.len()
+        ));
+    }
+    let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned]: &[u32; 6]| MmqShape {
+        rows,
+        tokens,
+        threads,
+        shared_bytes,
+        overhead,
+        aligned,
+    };
+    Ok(shapes.iter().map(shape).collect())
+}
+
+/// The tiles that fit `limit` bytes of shared memory, best first, for `rows` rows of
+/// `experts` experts. `wanted` activation rows come before others; activations that
+/// are not 16-`aligned` take the tiles that read them.
+pub fn order(
+    all: &[MmqShape],
+    rows: usize,
+    experts: usize,
+    aligned: bool,
+    wanted: Option<u32>,
+    limit: u32,
+) -> Vec<usize> {
+    let fits = |shape: &MmqShape| shape.shared_bytes <= limit && (aligned || shape.aligned == 0);
+    let mut fit: Vec<usize> = (0..all.len()).filter(|&i| fits(&all[i])).collect();
+    // The last is for devices that have room for no other.
+    let spare = all.len().saturating_sub(1);
+    fit.sort_by_key(|&i| {
+        let unwanted = wanted.is_some_and(|w| w != all[i].tokens);
+        (i == spare, unwanted, cost(&all[i], rows, experts))
+    });
+    fit
+}
+
+/// Work for the rows of all experts in such tiles, in any unit.
+fn cost(shape: &MmqShape, rows: usize, experts: usize) -> u64 {
+    let tiles = match experts {
+        1 => rows.div_ceil(shape.tokens as usize) as f64,
+        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, shape.tokens.into()),
+    };
+    (1024.0 * tiles * f64::from(shape.tokens + shape.overhead)) as u64
+}
+
+/// Tiles of an expert of about `mean` rows: the sum over j of how likely it has
+/// more than j tiles of `tokens` full. Rows are taken to scatter as if each chose
+/// its expert by itself, with the logistic curve for the normal one.
+fn expected_tiles(mean: f64, tokens: f64) -> f64 {
+    let deviation = mean.sqrt().max(0.5);
+    let more_than = |rows: f64| 1.0 / (1.0 + (1.702 * (rows + 0.5 - mean) / deviation).exp());
+    // Far below the mean every tile is there, far above none is.
+    let certain = ((mean - 6.0 * deviation) / tokens).floor().max(0.0);
+    let last = ((mean + 6.0 * deviation) / tokens).ceil();
+    let mut tiles = certain;
+    let mut j = certain;
+    while j <= last {
+        tiles += more_than(j * tokens);
+        j += 1.0;
+    }
+    tiles
+}
+
+/// The most tiles of `tokens` rows that `rows` rows of `experts` experts make: each
+/// expert with rows has at most one that is not full.
+pub fn most(rows: usize, experts: usize, tokens: usize) -> usize {
+    match experts {
+        1 => rows.div_ceil(tokens),
+        _ => rows / tokens + experts.min(rows),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
+
+    /// Shapes as an image of this project exports them, widest first.
+    fn shapes() -> Vec<MmqShape> {
+        let words = [
+            [128, 128, 256, 90_000, 8, 1],
+            [128, 96, 384, 75_000, 13, 0],
+            [128, 64, 256, 60_000, 13, 0],
+            [128, 32, 256, 45_000, 28, 0],
+            [64, 16, 128, 40_000, 28, 0],
+            [16, 16, 32, 12_000, 28, 0],
+        ];
+        parse(words.as_flattened(), &NAMES).unwrap()
+    }
+
+    fn first(rows: usize, experts: usize) -> u32 {
+        shapes()[order(&shapes(), rows, experts, true, None, u32::MAX)[0]].tokens
+    }
+
+    #[test]
+    fn wide_tiles_are_for_many_rows() {
+        assert_eq!(first(32_768 * 10, 512), 128);
+        assert_eq!(first(8_192 * 10, 512), 96);
+        assert_eq!(first(2_048 * 10, 512), 64);
+        assert_eq!(first(600 * 10, 512), 16);
+        assert_eq!(first(1, 1), 16);
+        assert_eq!(first(2_048, 1), 128);
+    }
+
+    #[test]
+    fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
+        let tiles = |limit| order(&shapes(), 327_680, 512, true, None, limit);
+        assert_eq!(tiles(100_000)[0], 0);
+        assert_eq!(tiles(80_000)[0], 1);
+        assert_eq!(tiles(64 << 10)[0], 2);
+        assert_eq!(tiles(48 << 10)[0], 3);
+        assert_eq!(tiles(28 << 10), [5]);
+        assert!(tiles(8 << 10).is_empty());
+    }
+
+    #[test]
+    fn the_spare_tile_is_last_and_a_wanted_one_first() {
+        for rows in [1, 10, 100, 100_000] {
+            let tiles = order(&shapes(), rows, 8, true, None, u32::MAX);
+            assert_eq!((tiles.len(), tiles[5]), (6, 5));
+            for (index, wanted) in [(0, 128), (1, 96), (2, 64), (3, 32), (4, 16)] {
+                assert_eq!(order(&shapes(), rows, 8, true, Some(wanted), u32::MAX)[0], index);
+            }
+        }
+    }
+
+    #[test]
+    fn activations_of_any_alignment_take_a_tile_that_reads_them() {
+        let tiles = order(&shapes(), 327_680, 512, false, Some(128), u32::MAX);
+        assert_eq!((tiles.len(), tiles[0]), (5, 1));
+    }
+
+    #[test]
+    fn an_image_with_other_shapes_is_refused() {
+        assert!(parse(&[1; 36], &NAMES).is_ok());
+        assert!(parse(&[1; 35], &NAMES).is_err());
+        assert!(parse(&[1; 30], &NAMES).is_err());
+        assert!(parse(&[1; 30], &NAMES[..5]).is_ok());
+        assert!(parse(&[], &NAMES).is_err());
+        let mut zero = [1; 36];
+        zero[7] = 0;
+        assert!(parse(&zero, &NAMES).is_err());
+    }
+
+    #[test]
+    fn there_is_room_for_the_tiles_of_any_map() {
+        // Rows of each expert; what the kernel makes of them.
+        let maps: [&[usize]; 6] = [
+            &[0, 0, 0],
+            &[1; 40],
+            &[17; 40],
+            &[0, 1000, 0, 16, 15],
+            &[640],
+            &[15, 16, 17, 31, 32, 33],
+        ];
+        for map in maps {
+            for tokens in [16, 32, 64, 128] {
+                let made: usize = map.iter().map(|rows| rows.div_ceil(tokens)).sum();
+                let room = most(map.iter().sum(), map.len(), tokens);
+                assert!(made <= room, "{map:?} in tiles of {tokens}: {made}, room for {room}");
+            }
+        }
+    }
+}
