@@ -25,7 +25,7 @@ def look(path):
     dynamic = 0
     if "strata_mmq_shapes" in image.symbols:
         value, size = image.symbols["strata_mmq_shapes"]
-        dynamic = max(struct.unpack(f"<{size // 4}I", image.read(value, size))[3::4])
+        dynamic = max(struct.unpack(f"<{size // 4}I", image.read(value, size))[3::6])
     return len(elf), list(image.kernels.values()), dynamic
 
 

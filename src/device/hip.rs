@@ -1,6 +1,6 @@
 //! AMD GPUs.
 
-use strata_hip::{HipBackend, best, devices};
+use strata_hip::{HipBackend, HipOptions, best, devices};
 
 use super::{OpenOptions, Runs};
 use crate::Result;
@@ -9,5 +9,5 @@ use crate::backend::Backend;
 pub(super) const RUNS: Runs = Runs { devices, best, open };
 
 fn open(index: u32, _: &OpenOptions) -> Result<Box<dyn Backend>> {
-    Ok(Box::new(HipBackend::open(index)?))
+    Ok(Box::new(HipBackend::new(index, HipOptions::from_env()?)?))
 }

@@ -12,7 +12,8 @@ use strata_core::{Error, Result};
 use strata_kernels_hip as kernels;
 
 use crate::memory::{self, HipMemory, Pool};
-use crate::module::{Module, Modules};
+use crate::module::{Launch, Module, Modules};
+use crate::options::HipOptions;
 use crate::runtime::{self, Runtime};
 use crate::stream::{HipMark, Stream};
 
@@ -125,6 +126,11 @@ impl Device {
         Ok(device)
     }
 
+    /// An error of this device.
+    pub(crate) fn error(&self, call: &'static str, detail: String) -> Error {
+        Error::Device { device: self.info.id.to_string(), call, detail }
+    }
+
     /// The streams that there are at this moment.
     pub(crate) fn live_streams(&self) -> Vec<Arc<Stream>> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +151,7 @@ impl Drop for Device {
 pub struct HipBackend {
     pub(crate) stream: Arc<Stream>,
     order: StreamState,
+    pub(crate) options: HipOptions,
 }
 
 impl HipBackend {
@@ -154,17 +161,46 @@ impl HipBackend {
     /// [`Error::Unavailable`] where the HIP runtime is missing, or has no
     /// kernels for the device's architecture, with both named;
     /// [`Error::Invalid`] where there is no such device.
-    pub fn open(index: u32) -> Result<Self> {
-        Self::on(Device::open(index)?)
+    pub fn new(index: u32, options: HipOptions) -> Result<Self> {
+        Self::on(Device::open(index)?, options)
     }
 
-    fn on(device: Arc<Device>) -> Result<Self> {
-        Ok(Self { stream: Stream::new(device)?, order: StreamState::new() })
+    fn on(device: Arc<Device>, options: HipOptions) -> Result<Self> {
+        Ok(Self { stream: Stream::new(device)?, order: StreamState::new(), options })
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<Device> {
+        &self.stream.device
+    }
+
+    /// Bytes of shared memory a block may have.
+    pub(crate) fn shared_bytes(&self) -> u32 {
+        self.options.shared_bytes.unwrap_or(u32::MAX).min(self.gpu().shared)
     }
 
     /// The module of a source, loaded if it is not yet.
     pub(crate) fn module(&self, unit: &str) -> Result<Arc<Module>> {
-        self.stream.device.modules.get(&self.stream.device, unit)
+        self.gpu().modules.get(self.gpu(), unit)
+    }
+
+    /// The words that the image of a source exports under a name.
+    pub(crate) fn shape<const N: usize>(&self, unit: &str, name: &str) -> Result<[u32; N]> {
+        self.module(unit)?.shape(&self.stream, name)
+    }
+
+    /// Launches a kernel of a source.
+    ///
+    /// # Safety
+    /// The kernel takes one `A`, and what that says holds.
+    pub(crate) unsafe fn launch<A: Copy>(
+        &self,
+        unit: &str,
+        name: &str,
+        launch: Launch,
+        args: &A,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.module(unit)?.launch(&self.stream, name, launch, args) }
     }
 
     /// Blocks for `work` pieces of which a block does `each` at a time: enough
@@ -194,7 +230,7 @@ unsafe impl Backend for HipBackend {
     }
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self::on(Arc::clone(&self.stream.device))?))
+        Ok(Box::new(Self::on(Arc::clone(self.gpu()), self.options)?))
     }
 
     fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {

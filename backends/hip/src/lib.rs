@@ -8,12 +8,15 @@
 //!
 //! ```no_run
 //! use strata_core::backend::Backend;
-//! use strata_hip::HipBackend;
+//! use strata_hip::{HipBackend, HipOptions};
 //!
-//! let backend = HipBackend::open(0)?;
+//! let backend = HipBackend::new(0, HipOptions::default())?;
 //! println!("{} ({})", backend.device().name, backend.device().arch);
 //! # Ok::<(), strata_core::Error>(())
 //! ```
+//!
+//! Three variables choose otherwise than the host would, for tests and for those who
+//! measure; the bytes are the same: see [`HipOptions::from_env`].
 //!
 //! One file per concern, named as in the CUDA backend: `device` (opening, and
 //! the memory half of the backend), `memory`, `stream`, `module`, and one per
@@ -25,9 +28,12 @@ mod memory;
 mod mmq;
 mod module;
 mod moe;
+mod operand;
+mod options;
 mod quantize;
 mod runtime;
 mod scatter;
 mod stream;
 
 pub use device::{HipBackend, best, devices};
+pub use options::HipOptions;

@@ -3,11 +3,12 @@
 use strata_core::Result;
 use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
+use strata_kernels_hip::{args, shapes};
 
 use crate::HipBackend;
-use crate::memory::{HipMemory, of, of_mut};
-use crate::module::{Launch, Module};
-use crate::stream::Stream;
+use crate::memory::HipMemory;
+use crate::module::Launch;
+use crate::operand::{at, at_mut};
 
 /// The source of these kernels.
 pub(crate) const UNIT: &str = "map";
@@ -15,29 +16,6 @@ pub(crate) const UNIT: &str = "map";
 const CHUNK: u32 = 1024;
 /// Counters at most, unless one chunk alone has more experts.
 const COUNTERS: u64 = 1 << 24;
-
-/// `MapArgs` of `map.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct MapArgs {
-    ids: u64,
-    slot: u64,
-    src: u64,
-    bounds: u64,
-    counts: u64,
-    routes: u32,
-    k: u32,
-    experts: u32,
-    chunks: u32,
-    chunk_routes: u32,
-    id_bits: u32,
-}
-
-/// Threads of the passes that have whole blocks.
-pub(crate) fn threads(module: &Module, stream: &Stream) -> Result<u32> {
-    let [threads, ..] = module.shape::<4>(stream, "strata_map_shape")?;
-    Ok(threads)
-}
 
 /// How the routes are cut: chunks and the routes of each.
 fn cut(routes: u32, experts: u32, units: u32) -> (u32, u32) {
@@ -47,26 +25,27 @@ fn cut(routes: u32, experts: u32, units: u32) -> (u32, u32) {
 }
 
 impl HipBackend {
-    pub(crate) fn map_launches(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
+    pub(crate) fn launch_map(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
         let stream = &self.stream;
         let routes = op.routes();
         // Core keeps all three below 2^31.
         let (rows, k, experts) = (routes.rows() as u32, routes.k() as u32, routes.experts() as u32);
-        let ids = of(routes.ids());
+        let ids = at(routes.ids());
         let (slot, src, bounds) = op.out();
-        let bounds = of_mut(bounds);
+        let bounds = at_mut(bounds);
         if rows == 0 {
             let bytes = (experts as usize + 1) * size_of::<u32>();
             // SAFETY: the bounds are experts + 1 values.
             return unsafe { stream.device.runtime.fill(bounds, 0, bytes, stream.handle) };
         }
+        let [threads, rank_threads, experts_at_once, range] = self.shape(UNIT, shapes::MAP)?;
         let (chunks, chunk_routes) = cut(rows, experts, stream.device.info.units);
         let counters = experts as usize * chunks as usize * size_of::<u32>();
         let counts = HipMemory::new(&stream.device, counters)?;
-        let args = MapArgs {
+        let args = args::Map {
             ids,
-            slot: of_mut(slot),
-            src: of_mut(src),
+            slot: at_mut(slot),
+            src: at_mut(src),
             bounds,
             counts: counts.address(),
             routes: rows,
@@ -74,19 +53,21 @@ impl HipBackend {
             experts,
             chunks,
             chunk_routes,
-            id_bits: u32::BITS - (experts - 1).leading_zeros(),
+            // Ids are compared within a range of experts, from its first on.
+            id_bits: u32::BITS - (experts.min(range) - 1).leading_zeros(),
         };
-        let module = self.module(UNIT)?;
-        let [threads, rank_threads, waves, _] = module.shape(stream, "strata_map_shape")?;
         for (name, launch) in [
             ("strata_map_count", Launch::row(chunks, threads)),
-            ("strata_map_chunks", Launch::row(self.blocks(experts.into(), waves), threads)),
+            (
+                "strata_map_chunks",
+                Launch::row(self.blocks(experts.into(), experts_at_once), threads),
+            ),
             ("strata_map_bounds", Launch::row(1, threads)),
             ("strata_map_rank", Launch::row(chunks, rank_threads)),
         ] {
-            // SAFETY: the arguments are `MapArgs`; core checked the views, ids lie in 0..experts,
-            // and the counters are experts x chunks.
-            unsafe { module.launch(stream, name, launch, &args)? };
+            // SAFETY: core has checked the operands: ids lie in 0..experts; the counters are
+            // experts x chunks. Each kernel of the four takes one of these.
+            unsafe { self.launch(UNIT, name, launch, &args)? };
         }
         Ok(())
     }

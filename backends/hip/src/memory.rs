@@ -5,8 +5,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Pod;
-use strata_core::backend::{Memory, Raw, Slice, SliceMut};
+use strata_core::backend::{Memory, Raw, RawMut};
 use strata_core::{Error, Result};
 
 use crate::device::Device;
@@ -163,18 +162,7 @@ pub(crate) fn address(raw: Raw<'_>) -> Address {
     raw.memory::<HipMemory>().address() + raw.offset() as Address
 }
 
-/// The first value of a view.
-pub(crate) fn of<T: Pod>(slice: Slice<'_, T>) -> Address {
-    address(slice.raw())
-}
-
-/// The first value of a view that may not be there: null.
-pub(crate) fn of_option<T: Pod>(slice: Option<Slice<'_, T>>) -> Address {
-    slice.map_or(0, of)
-}
-
-/// The first value of a view that is written.
-pub(crate) fn of_mut<T: Pod>(mut slice: SliceMut<'_, T>) -> Address {
-    let raw = slice.raw_mut();
+/// The first byte of a region that is written.
+pub(crate) fn address_mut(raw: &RawMut<'_>) -> Address {
     raw.memory::<HipMemory>().address() + raw.offset() as Address
 }

@@ -1,161 +1,104 @@
-//! Products with quantized weights, over all experts in one launch.
+//! Products: which tile, how many blocks, and the list of tiles over the experts.
 
-use strata_core::backend::ops::{Product, Rows};
+use strata_core::backend::ops::{Product, Rows as Order};
 use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
+use strata_kernels_hip::shapes::MmqShape;
+use strata_kernels_hip::{MMQ_TILES, args, shapes, tiles};
 
 use crate::HipBackend;
 use crate::map;
-use crate::memory::{HipMemory, of, of_mut};
-use crate::module::{Launch, Module};
-
-/// `MmqArgs` of `mmq.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct MmqArgs {
-    weights: u64,
-    activations: u64,
-    src: u64,
-    tiles: u64,
-    out: u64,
-    row_stride: i64,
-    expert_stride: i64,
-    act_rows: i64,
-    out_stride: i64,
-    rows: u32,
-    cols: u32,
-    out_rows: u32,
-    aligned: u32,
-}
-
-/// `TilesArgs` of `map.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct TilesArgs {
-    bounds: u64,
-    tiles: u64,
-    experts: u32,
-    tile_tokens: u32,
-}
-
-/// The tiles of `tiles.cuh`, in the order in which an image lists their shapes.
-const TILES: [&str; 5] = ["tile128", "tile64", "tile32", "tile16", "tile_small"];
-/// Words of a tile's shape.
-const SHAPE_WORDS: usize = 6;
-/// Bytes of an entry of a list of tiles.
-const TILE_BYTES: usize = 16;
-
-/// One of an image's tiles, `MmqShape` of `mmq.cuh`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tile {
-    name: &'static str,
-    rows: u32,
-    tokens: u32,
-    threads: u32,
-    shared: u32,
-}
-
-/// The tile for `rows` rows an expert: the narrowest that takes them at once,
-/// else the widest, of those whose shared memory the device has.
-fn choose(shapes: &[u32; SHAPE_WORDS * TILES.len()], rows: u64, limit: u32) -> Option<Tile> {
-    let fitting = || {
-        {
-            TILES.into_iter().zip(shapes.as_chunks::<SHAPE_WORDS>().0).map(
-                |(name, &[rows, tokens, threads, shared, ..])| Tile {
-                    name,
-                    rows,
-                    tokens,
-                    threads,
-                    shared,
-                },
-            )
-        }
-        .filter(|tile| tile.shared <= limit)
-    };
-    let enough =
-        fitting().filter(|tile| u64::from(tile.tokens) >= rows).min_by_key(|tile| tile.tokens);
-    enough.or_else(|| fitting().max_by_key(|tile| tile.tokens))
-}
-
-impl HipBackend {
-    fn tile(&self, module: &Module, ty: WeightType, rows: u64) -> Result<Tile> {
-        let shapes = module.shape(&self.stream, "strata_mmq_shapes")?;
-        let limit = self.stream.device.shared;
-        choose(&shapes, rows, limit).ok_or_else(|| Error::Device {
-            device: self.stream.device.info.id.to_string(),
-            call: "choosing a tile",
-            detail: format!(
-                "products of {ty} take {} bytes of shared memory at least, a block has {limit}",
-                shapes.as_chunks::<SHAPE_WORDS>().0.iter().map(|shape| shape[3]).min().unwrap_or(0)
-            ),
-        })
-    }
-}
+use crate::memory::HipMemory;
+use crate::module::Launch;
+use crate::operand::{Rows, aligned, at};
 
 impl Mmq for HipBackend {
     fn supports(&self, ty: WeightType) -> bool {
-        strata_kernels_hip::image(&unit(ty), &self.stream.device.info.arch).is_some()
+        strata_kernels_hip::image(&unit(ty), &self.gpu().info.arch).is_some()
     }
 
     fn multiply(&self, op: &mut Checked<Product<'_>>) -> Result<()> {
-        let (weights, activations, rows) = (op.weights(), op.activations(), op.rows());
-        let dst = op.dst();
-        let out_rows = dst.rows() as u64;
-        if out_rows == 0 {
+        let (weights, activations, map) = (op.weights(), op.activations(), op.map());
+        let src = match op.rows() {
+            Order::Indexed(map) => at(map.src()),
+            Order::Dense | Order::Experts(_) => 0,
+        };
+        let dst = Rows::from(op.dst());
+        if dst.rows == 0 {
             return Ok(());
         }
-        let module = self.module(&unit(weights.ty()))?;
-        let experts = weights.experts() as u64;
-        let tile = self.tile(&module, weights.ty(), out_rows.div_ceil(experts))?;
-
-        let (src, map) = match rows {
-            Rows::Dense => (0, None),
-            Rows::Experts(map) => (0, Some(map)),
-            Rows::Indexed(map) => (of(map.src()), Some(map)),
-        };
-        // Every expert with rows may end in a tile of its own.
-        let most = out_rows / u64::from(tile.tokens) + experts.min(out_rows);
+        let input = at(activations.data());
+        let (shape, name) = self.tile(weights.ty(), dst.rows, weights.experts(), aligned(input))?;
+        let most = tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
         let list = match map {
             None => None,
             Some(map) => {
-                let bytes = (1 + most as usize) * TILE_BYTES;
-                let list = HipMemory::new(&self.stream.device, bytes)?;
-                let args = TilesArgs {
-                    bounds: of(map.bounds()),
+                let [threads, ..] = self.shape::<4>(map::UNIT, shapes::MAP)?;
+                let list = HipMemory::new(self.gpu(), (1 + most) * tiles::ENTRY)?;
+                let args = args::Tiles {
+                    bounds: at(map.bounds()),
                     tiles: list.address(),
-                    experts: experts as u32,
-                    tile_tokens: tile.tokens,
+                    experts: map.experts() as u32,
+                    tile_tokens: shape.tokens,
                 };
-                let module = self.module(map::UNIT)?;
-                let launch = Launch::row(1, map::threads(&module, &self.stream)?);
-                // SAFETY: the arguments are `TilesArgs`, the bounds experts + 1 values, and the
-                // list has room for every tile.
-                unsafe { module.launch(&self.stream, "strata_map_tiles", launch, &args)? };
+                // SAFETY: the list has room for the most tiles that the rows of a map can
+                // make; the kernel takes one of these.
+                unsafe {
+                    self.launch(map::UNIT, "strata_map_tiles", Launch::row(1, threads), &args)?;
+                }
                 Some(list)
             }
         };
-        let data = of(activations.data());
-        let args = MmqArgs {
-            weights: of(weights.data()),
-            activations: data,
+        let args = args::Mmq {
+            weights: at(weights.data()),
+            activations: input,
             src,
             tiles: list.as_ref().map_or(0, HipMemory::address),
-            out: of_mut(dst.data()),
+            out: dst.address,
             row_stride: weights.row_stride() as i64,
             expert_stride: weights.expert_stride() as i64,
             act_rows: activations.rows() as i64,
-            out_stride: dst.stride() as i64,
+            out_stride: dst.stride as i64,
             rows: weights.rows() as u32,
             cols: weights.cols() as u32,
-            out_rows: out_rows as u32,
-            aligned: data.is_multiple_of(16).into(),
+            out_rows: dst.rows as u32,
+            aligned: aligned(input).into(),
         };
-        let work = most * weights.rows().div_ceil(tile.rows as usize) as u64;
-        let launch =
-            Launch { grid: [self.blocks(work, 1), 1], threads: tile.threads, shared: tile.shared };
-        // SAFETY: the arguments are `MmqArgs`, made of views that core has checked; the launch has
-        // the threads and the shared memory that the image asks for.
-        unsafe { module.launch(&self.stream, &format!("strata_mmq_{}", tile.name), launch, &args) }
+        let work = most as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
+        let grid = [self.blocks(work, 1), 1];
+        let launch = Launch { grid, threads: shape.threads, shared: shape.shared_bytes };
+        // SAFETY: core has checked the operands, and the tiles cover the map's rows and no
+        // others; the kernels take one of these.
+        unsafe { self.launch(&unit(weights.ty()), &name, launch, &args) }
+    }
+}
+
+impl HipBackend {
+    /// The tile for so many rows of so many experts, and its kernel's name.
+    fn tile(
+        &self,
+        ty: WeightType,
+        rows: usize,
+        experts: usize,
+        aligned: bool,
+    ) -> Result<(MmqShape, String)> {
+        let (device, unit) = (self.gpu(), unit(ty));
+        let words = self.module(&unit)?.words(&self.stream, shapes::MMQ)?;
+        let all = tiles::parse(&words, &MMQ_TILES).map_err(|detail| {
+            device.error("reading a launch shape", format!("{unit}: {detail}"))
+        })?;
+        let limit = self.shared_bytes();
+        match tiles::order(&all, rows, experts, aligned, self.options.tile, limit).first() {
+            Some(&best) => Ok((all[best], format!("strata_mmq_{}", MMQ_TILES[best]))),
+            None => {
+                let least = all.iter().map(|s| s.shared_bytes).min().unwrap_or(0);
+                Err(Error::invalid(
+                    format!("{}: shared memory of a block", device.info.id),
+                    format!("{limit} bytes"),
+                    format!("at least {least}, for the smallest tile of {ty}"),
+                ))
+            }
+        }
     }
 }
 
@@ -175,27 +118,5 @@ mod tests {
                 assert!(strata_kernels_hip::image(&unit(ty), arch).is_some(), "{ty} for {arch}");
             }
         }
-    }
-
-    #[test]
-    fn tiles_follow_the_rows_and_the_shared_memory() {
-        let mut shapes = [0; SHAPE_WORDS * TILES.len()];
-        for (i, (tokens, shared)) in
-            [(128, 60_000), (64, 40_000), (32, 20_000), (16, 10_000), (16, 5_000)]
-                .into_iter()
-                .enumerate()
-        {
-            shapes[SHAPE_WORDS * i..SHAPE_WORDS * i + 4]
-                .copy_from_slice(&[64, tokens, 256, shared]);
-        }
-        let name = |rows, limit| choose(&shapes, rows, limit).map(|tile| tile.name);
-        assert_eq!(name(1, 65_536), Some("tile16"));
-        assert_eq!(name(17, 65_536), Some("tile32"));
-        assert_eq!(name(65, 65_536), Some("tile128"));
-        assert_eq!(name(10_000, 65_536), Some("tile128"));
-        assert_eq!(name(10_000, 49_152), Some("tile64"));
-        assert_eq!(name(1, 8_192), Some("tile_small"));
-        assert_eq!(name(10_000, 8_192), Some("tile_small"));
-        assert_eq!(name(1, 4_096), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strata_core::{Error, Result};
+use strata_core::Result;
 use strata_kernels_hip as kernels;
 
 use crate::device::Device;
@@ -35,10 +35,9 @@ impl Modules {
         if let Some(module) = loaded.get(unit) {
             return Ok(Arc::clone(module));
         }
-        let image = kernels::image(unit, &device.info.arch).ok_or_else(|| Error::Device {
-            device: device.info.id.to_string(),
-            call: "looking for a kernel",
-            detail: format!("{unit} was not compiled for {}", device.info.arch),
+        let image = kernels::image(unit, &device.info.arch).ok_or_else(|| {
+            let detail = format!("{unit} was not compiled for {}", device.info.arch);
+            device.error("looking for a kernel", detail)
         })?;
         let module = Arc::new(Module {
             runtime: device.runtime,
@@ -71,26 +70,30 @@ impl Module {
     /// from: the image is asked, since it knows what it was compiled with.
     ///
     /// # Errors
-    /// Those of the runtime, and [`Error::Device`] where the table has another length.
-    pub(crate) fn shape<const N: usize>(&self, stream: &Stream, name: &str) -> Result<[u32; N]> {
+    /// Those of the runtime.
+    pub(crate) fn words(&self, stream: &Stream, name: &str) -> Result<Arc<[u32]>> {
         let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = shapes.get(name).map(Arc::clone);
-        let values = match known {
-            Some(values) => values,
-            None => {
-                let (address, bytes) = self.runtime.global(self.handle, name)?;
-                let mut values = vec![0u32; bytes / size_of::<u32>()];
-                // SAFETY: the runtime says that the variable has so many bytes.
-                unsafe { stream.download(address, bytemuck::cast_slice_mut(&mut values))? };
-                let values: Arc<[u32]> = values.into();
-                shapes.insert(name.to_owned(), Arc::clone(&values));
-                values
-            }
-        };
-        <[u32; N]>::try_from(&*values).map_err(|_| Error::Device {
-            device: stream.device.info.id.to_string(),
-            call: "reading a kernel's launch shape",
-            detail: format!("{name} has {} numbers, expected {N}", values.len()),
+        if let Some(values) = shapes.get(name) {
+            return Ok(Arc::clone(values));
+        }
+        let (address, bytes) = self.runtime.global(self.handle, name)?;
+        let mut values = vec![0u32; bytes / size_of::<u32>()];
+        // SAFETY: the runtime says that the variable has so many bytes.
+        unsafe { stream.download(address, bytemuck::cast_slice_mut(&mut values))? };
+        let values: Arc<[u32]> = values.into();
+        shapes.insert(name.to_owned(), Arc::clone(&values));
+        Ok(values)
+    }
+
+    /// The same of a known number of words.
+    ///
+    /// # Errors
+    /// Those of the runtime, and [`Error::Device`] where they are others.
+    pub(crate) fn shape<const N: usize>(&self, stream: &Stream, name: &str) -> Result<[u32; N]> {
+        let words = self.words(stream, name)?;
+        <[u32; N]>::try_from(&*words).ok().filter(|w| w.iter().all(|&x| x > 0)).ok_or_else(|| {
+            let detail = format!("{name} is {words:?}, expected {N} words above 0");
+            stream.device.error("reading a launch shape", detail)
         })
     }
 
@@ -132,24 +135,5 @@ impl Launch {
     /// One row of blocks, without dynamic shared memory.
     pub(crate) fn row(blocks: u32, threads: u32) -> Self {
         Self { grid: [blocks, 1], threads, shared: 0 }
-    }
-}
-
-/// The report's part of a kernel's arguments.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ReportArgs {
-    pub(crate) word: u64,
-    pub(crate) value_kind: u32,
-    pub(crate) header_kind: u32,
-}
-
-impl ReportArgs {
-    pub(crate) fn new(to: Option<&mut strata_core::backend::ops::ReportTo<'_>>) -> Self {
-        to.map_or_else(Self::default, |to| Self {
-            value_kind: to.value_kind(),
-            header_kind: to.header_kind(),
-            word: crate::memory::of_mut(to.word()),
-        })
     }
 }

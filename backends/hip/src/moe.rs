@@ -6,97 +6,20 @@ use strata_core::backend::ops::{
 };
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::RouterNorm;
+use strata_kernels_hip::{args, shapes};
 
 use crate::HipBackend;
-use crate::memory::{of, of_mut, of_option};
-use crate::module::{Launch, ReportArgs};
-use crate::quantize::rows_aligned;
+use crate::module::Launch;
+use crate::operand::{self, Rows, at, at_mut};
 
 /// The source of the scores, the choice of experts and the combination.
 const ROUTER: &str = "router";
 /// The source of SwiGLU, alone and fused.
 const SWIGLU: &str = "swiglu";
 
-/// `ScoresArgs` of `router.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ScoresArgs {
-    x: u64,
-    weights: u64,
-    out: u64,
-    tokens: i64,
-    experts: i64,
-    width: i64,
-    x_stride: i64,
-    weights_stride: i64,
-    out_stride: i64,
-}
-
-/// `TopKArgs` of `router.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct TopKArgs {
-    scores: u64,
-    ids: u64,
-    weights: u64,
-    report: ReportArgs,
-    tokens: i64,
-    stride: i64,
-    experts: u32,
-    k: u32,
-    over_all: u32,
-    scale: f32,
-}
-
-/// `CombineArgs` of `router.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct CombineArgs {
-    y: u64,
-    slot: u64,
-    weights: u64,
-    shared: u64,
-    shared_score: u64,
-    out: u64,
-    tokens: i64,
-    width: i64,
-    y_stride: i64,
-    shared_stride: i64,
-    score_stride: i64,
-    out_stride: i64,
-    k: u32,
-    vector: u32,
-}
-
-/// `SwiGluArgs` of `swiglu.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct SwiGluArgs {
-    gate_up: u64,
-    out: u64,
-    rows: i64,
-    ffn: i64,
-    stride: i64,
-    out_stride: i64,
-    interleaved: u32,
-}
-
-/// `SwiGluQuantizeArgs` of `swiglu.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct SwiGluQuantizeArgs {
-    gate_up: u64,
-    tokens: u64,
-    out: u64,
-    report: ReportArgs,
-    rows: i64,
-    ffn: i64,
-    stride: i64,
-    k_blocks: u32,
-    interleaved: u32,
-    vector: u32,
-    aligned: u32,
-}
+/// The fused kernels, by layout.
+const SWIGLU_QUANTIZE: [&str; 3] =
+    ["strata_swiglu_quantize_D4", "strata_swiglu_quantize_DS4", "strata_swiglu_quantize_D2S6"];
 
 fn interleaved(gate_up: GateUp<'_>) -> u32 {
     (gate_up.order() == GateUpOrder::Interleaved).into()
@@ -104,155 +27,150 @@ fn interleaved(gate_up: GateUp<'_>) -> u32 {
 
 impl MoeOps for HipBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
-        let (x, weights) = (op.x(), op.weights());
-        let out = op.out();
-        if out.rows() == 0 || out.cols() == 0 {
+        let (x, weights) = (Rows::from(op.x()), Rows::from(op.weights()));
+        let out = Rows::from(op.out());
+        if out.rows == 0 || out.cols == 0 {
             return Ok(());
         }
-        let args = ScoresArgs {
-            x: of(x.data()),
-            weights: of(weights.data()),
-            out: of_mut(out.data()),
-            tokens: x.rows() as i64,
-            experts: weights.rows() as i64,
-            width: x.cols() as i64,
-            x_stride: x.stride() as i64,
-            weights_stride: weights.stride() as i64,
-            out_stride: out.stride() as i64,
+        let args = args::Scores {
+            x: x.address,
+            weights: weights.address,
+            out: out.address,
+            tokens: x.rows as i64,
+            experts: weights.rows as i64,
+            width: x.cols as i64,
+            x_stride: x.stride as i64,
+            weights_stride: weights.stride as i64,
+            out_stride: out.stride as i64,
         };
-        let module = self.module(ROUTER)?;
-        let [threads, tokens, experts] =
-            module.shape(&self.stream, "strata_router_scores_shape")?;
-        let tiles = (x.rows() as u64).div_ceil(tokens.into())
-            * (weights.rows() as u64).div_ceil(experts.into());
+        let [threads, tokens, experts] = self.shape(ROUTER, shapes::SCORES)?;
+        let tiles = (x.rows as u64).div_ceil(tokens.into())
+            * (weights.rows as u64).div_ceil(experts.into());
         let launch = Launch::row(self.blocks(tiles, 1), threads);
-        // SAFETY: the arguments are `ScoresArgs`, made of views that core has checked.
-        unsafe { module.launch(&self.stream, "strata_router_scores", launch, &args) }
+        // SAFETY: core has checked the operands; the kernel takes one of these.
+        unsafe { self.launch(ROUTER, "strata_router_scores", launch, &args) }
     }
 
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
-        let scores = op.scores();
-        if scores.rows() == 0 {
+        let scores = Rows::from(op.scores());
+        if scores.rows == 0 {
             return Ok(());
         }
         let (k, over_all, scale) = (op.k(), op.norm() == RouterNorm::All, op.scale());
-        let report = ReportArgs::new(op.report_to());
+        let report = operand::report(op.report_to());
         let (ids, weights) = op.out();
-        let args = TopKArgs {
-            scores: of(scores.data()),
-            ids: of_mut(ids),
-            weights: of_mut(weights),
+        let args = args::TopK {
+            scores: scores.address,
+            ids: at_mut(ids),
+            weights: at_mut(weights),
             report,
-            tokens: scores.rows() as i64,
-            stride: scores.stride() as i64,
-            experts: scores.cols() as u32,
+            tokens: scores.rows as i64,
+            stride: scores.stride as i64,
+            experts: scores.cols as u32,
             k: k as u32,
             over_all: over_all.into(),
             scale,
         };
-        let module = self.module(ROUTER)?;
-        let [threads, waves] = module.shape(&self.stream, "strata_top_k_shape")?;
-        let launch = Launch::row(self.blocks(scores.rows() as u64, waves), threads);
-        // SAFETY: the arguments are `TopKArgs`, made of views that core has checked.
-        unsafe { module.launch(&self.stream, "strata_top_k", launch, &args) }
+        let [threads, tokens_at_once] = self.shape(ROUTER, shapes::TOP_K)?;
+        let launch = Launch::row(self.blocks(scores.rows as u64, tokens_at_once), threads);
+        // SAFETY: core has checked the operands: the routes have room for the tokens and
+        // k is at most the experts; the kernel takes one of these.
+        unsafe { self.launch(ROUTER, "strata_top_k", launch, &args) }
     }
 
     fn map_routes(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
-        self.map_launches(op)
+        self.launch_map(op)
     }
 
     fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
-        let gate_up = op.gate_up();
-        let matrix = gate_up.matrix();
-        let out = op.out();
-        let work = matrix.rows() as u64 * gate_up.ffn() as u64;
+        let (gate_up, out) = (op.gate_up(), Rows::from(op.out()));
+        let rows = Rows::from(gate_up.matrix());
+        let work = rows.rows as u64 * gate_up.ffn() as u64;
         if work == 0 {
             return Ok(());
         }
-        let args = SwiGluArgs {
-            gate_up: of(matrix.data()),
-            out: of_mut(out.data()),
-            rows: matrix.rows() as i64,
+        let args = args::SwiGlu {
+            gate_up: rows.address,
+            out: out.address,
+            rows: rows.rows as i64,
             ffn: gate_up.ffn() as i64,
-            stride: matrix.stride() as i64,
-            out_stride: out.stride() as i64,
+            stride: rows.stride as i64,
+            out_stride: out.stride as i64,
             interleaved: interleaved(gate_up),
         };
-        let module = self.module(SWIGLU)?;
-        let [threads, _] = module.shape(&self.stream, "strata_swiglu_shape")?;
+        let [threads, _] = self.shape(SWIGLU, shapes::SWIGLU)?;
         let launch = Launch::row(self.blocks(work, threads), threads);
-        // SAFETY: the arguments are `SwiGluArgs`, made of views that core has checked.
-        unsafe { module.launch(&self.stream, "strata_swiglu", launch, &args) }
+        // SAFETY: core has checked the operands; the kernel takes one of these.
+        unsafe { self.launch(SWIGLU, "strata_swiglu", launch, &args) }
     }
 
     fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
         let gate_up = op.gate_up();
-        let matrix = gate_up.matrix();
-        let tokens = of_option(op.tokens());
-        let report = ReportArgs::new(op.report_to());
+        let (rows, ffn) = (Rows::from(gate_up.matrix()), gate_up.ffn());
+        let tokens = operand::at_or_null(op.tokens());
+        let report = operand::report(op.report_to());
         let out = op.out();
-        let (k_blocks, layout) = (out.k_blocks(), out.layout());
-        let work = matrix.rows() as u64 * k_blocks as u64;
+        let (layout, k_blocks) = (out.layout(), out.k_blocks());
+        let work = rows.rows as u64 * k_blocks as u64;
         if work == 0 {
             return Ok(());
         }
-        let data = of_mut(out.data());
-        let args = SwiGluQuantizeArgs {
-            gate_up: of(matrix.data()),
+        let out = at_mut(out.data());
+        let args = args::SwiGluQuantize {
+            gate_up: rows.address,
             tokens,
-            out: data,
+            out,
             report,
-            rows: matrix.rows() as i64,
-            ffn: gate_up.ffn() as i64,
-            stride: matrix.stride() as i64,
+            rows: rows.rows as i64,
+            ffn: ffn as i64,
+            stride: rows.stride as i64,
             k_blocks: k_blocks as u32,
             interleaved: interleaved(gate_up),
-            vector: (rows_aligned(matrix) && gate_up.ffn().is_multiple_of(4)).into(),
-            aligned: data.is_multiple_of(16).into(),
+            vector: (rows.aligned() && ffn.is_multiple_of(4)).into(),
+            aligned: operand::aligned(out).into(),
         };
-        let module = self.module(SWIGLU)?;
-        let [threads, groups] = module.shape(&self.stream, "strata_swiglu_shape")?;
-        let launch = Launch::row(self.blocks(work, groups), threads);
-        let name = format!("strata_swiglu_quantize_{layout}");
-        // SAFETY: the arguments are `SwiGluQuantizeArgs`, made of views that core has checked.
-        unsafe { module.launch(&self.stream, &name, launch, &args) }
+        let [threads, blocks] = self.shape(SWIGLU, shapes::SWIGLU)?;
+        let launch = Launch::row(self.blocks(work, blocks), threads);
+        let name = operand::of_layout(layout, SWIGLU_QUANTIZE);
+        // SAFETY: core has checked the operands; the kernels take one of these.
+        unsafe { self.launch(SWIGLU, name, launch, &args) }
     }
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
-        let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
-        let score = shared.and_then(|s| s.score);
-        let out = op.out();
-        let work = out.rows() as u64 * out.cols() as u64;
+        let y = Rows::from(op.y());
+        let shared = op.shared();
+        let shared_y = shared.map(|s| Rows::from(s.y));
+        let score = shared.and_then(|s| s.score).map(Rows::from);
+        let (slot, weights) = (at(op.map().slot()), at(op.routes().weights()));
+        let k = op.map().k();
+        let out = Rows::from(op.out());
+        let work = out.rows as u64 * out.cols as u64;
         if work == 0 {
             return Ok(());
         }
-        let data = of_mut(out.data());
-        let vector = y.cols().is_multiple_of(4)
-            && rows_aligned(y)
-            && shared.is_none_or(|s| rows_aligned(s.y))
-            && data.is_multiple_of(16)
-            && out.stride().is_multiple_of(4);
-        let args = CombineArgs {
-            y: of(y.data()),
-            slot: of(map.slot()),
-            weights: of(routes.weights()),
-            shared: shared.map_or(0, |s| of(s.y.data())),
-            shared_score: score.map_or(0, |s| of(s.data())),
-            out: data,
-            tokens: out.rows() as i64,
-            width: out.cols() as i64,
-            y_stride: y.stride() as i64,
-            shared_stride: shared.map_or(0, |s| s.y.stride() as i64),
-            score_stride: score.map_or(0, |s| s.stride() as i64),
-            out_stride: out.stride() as i64,
-            k: map.k() as u32,
+        let vector = out.cols.is_multiple_of(4)
+            && [Some(y), shared_y, Some(out)].iter().flatten().all(Rows::aligned);
+        let args = args::Combine {
+            y: y.address,
+            slot,
+            weights,
+            shared: shared_y.map_or(0, |s| s.address),
+            shared_score: score.map_or(0, |s| s.address),
+            out: out.address,
+            tokens: out.rows as i64,
+            width: out.cols as i64,
+            y_stride: y.stride as i64,
+            shared_stride: shared_y.map_or(0, |s| s.stride as i64),
+            score_stride: score.map_or(0, |s| s.stride as i64),
+            out_stride: out.stride as i64,
+            k: k as u32,
             vector: vector.into(),
         };
-        let module = self.module(ROUTER)?;
-        let [threads] = module.shape(&self.stream, "strata_combine_shape")?;
+        let [threads] = self.shape(ROUTER, shapes::COMBINE)?;
         let work = if vector { work / 4 } else { work };
         let launch = Launch::row(self.blocks(work, threads), threads);
-        // SAFETY: the arguments are `CombineArgs`, made of views that core has checked.
-        unsafe { module.launch(&self.stream, "strata_combine", launch, &args) }
+        // SAFETY: core has checked the operands: every slot is a row of y; the kernel
+        // takes one of these.
+        unsafe { self.launch(ROUTER, "strata_combine", launch, &args) }
     }
 }

@@ -1,7 +1,7 @@
 //! What a machine without HIP gets: errors in words, from a program that started.
 
 use strata_core::Error;
-use strata_hip::{HipBackend, best, devices};
+use strata_hip::{HipBackend, HipOptions, best, devices};
 
 #[test]
 fn a_missing_runtime_is_an_error_that_says_where_was_looked() {
@@ -9,7 +9,7 @@ fn a_missing_runtime_is_an_error_that_says_where_was_looked() {
         println!("skipped: this machine has a HIP runtime");
         return;
     }
-    for error in [devices().err(), best().err(), HipBackend::open(0).err()] {
+    for error in [devices().err(), best().err(), HipBackend::new(0, HipOptions::default()).err()] {
         match error {
             Some(Error::Unavailable { reason, .. }) => {
                 // A runtime that is there and too old says so instead.

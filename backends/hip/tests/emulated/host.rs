@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use strata_core::backend::{Backend, BackendKind};
 use strata_core::{Error, Result};
-use strata_hip::{HipBackend, best, devices};
+use strata_hip::{HipBackend, HipOptions, best, devices};
 
 use crate::double::{MEMORY, UNSUPPORTED, emulated};
 
@@ -58,7 +58,7 @@ fn devices_without_kernels_are_named() -> Outcome {
         .zip(["the kernels do not compile for it", "build with STRATA_HIP_ARCHS=gfx1036"])
         .enumerate()
     {
-        match HipBackend::open(index as u32).err() {
+        match HipBackend::new(index as u32, HipOptions::default()).err() {
             Some(Error::Unavailable { kind: BackendKind::Hip, reason }) => {
                 let built = strata_kernels_hip::archs().join(", ");
                 for part in [&format!("hip:{index}"), arch, advice, &built] {
@@ -68,7 +68,8 @@ fn devices_without_kernels_are_named() -> Outcome {
             other => return Err(format!("{other:?}").into()),
         }
     }
-    let error = HipBackend::open(99).err().map(|e| e.to_string()).unwrap_or_default();
+    let error =
+        HipBackend::new(99, HipOptions::default()).err().map(|e| e.to_string()).unwrap_or_default();
     check(error.starts_with("hip device: given 99, expected 0 to "), error)
 }
 
@@ -77,7 +78,7 @@ fn best_is_the_first_that_runs() -> Outcome {
 }
 
 fn memory_that_is_not_there() -> Outcome {
-    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let backend: &dyn Backend = &HipBackend::new(first(), HipOptions::default())?;
     let before = backend.memory()?;
     check(before.total == MEMORY && before.free <= MEMORY, before)?;
     for _ in 0..3 {
@@ -97,7 +98,7 @@ fn memory_that_is_not_there() -> Outcome {
 }
 
 fn memory_comes_back() -> Outcome {
-    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let backend: &dyn Backend = &HipBackend::new(first(), HipOptions::default())?;
     let part = |percent: u64| (MEMORY / 100 * percent) as usize;
     for _ in 0..3 {
         let large = backend.alloc::<u8>(part(60))?;
@@ -111,7 +112,7 @@ fn memory_comes_back() -> Outcome {
 }
 
 fn copies_and_fills() -> Outcome {
-    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let backend: &dyn Backend = &HipBackend::new(first(), HipOptions::default())?;
     // Shorter and longer than the staging memory, and parts of buffers.
     for len in [1usize, 255, 65_537, 3 << 20, (17 << 20) + 5] {
         let values: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -134,7 +135,7 @@ fn copies_and_fills() -> Outcome {
 }
 
 fn marks() -> Outcome {
-    let backend = HipBackend::open(first())?;
+    let backend = HipBackend::new(first(), HipOptions::default())?;
     let from = backend.mark()?;
     std::thread::sleep(Duration::from_millis(5));
     let to = backend.mark()?;
@@ -146,7 +147,7 @@ fn marks() -> Outcome {
 }
 
 fn streams_and_threads() -> Outcome {
-    let backend: &dyn Backend = &HipBackend::open(first())?;
+    let backend: &dyn Backend = &HipBackend::new(first(), HipOptions::default())?;
     let shared = backend.from_slice(&[9u32; 1000])?;
     backend.synchronize()?;
     let forks = (0..4).map(|_| backend.fork()).collect::<Result<Vec<_>>>()?;

@@ -7,7 +7,7 @@ use strata_core::backend::ops::{GateUpOrder, Matrix, MatrixMut};
 use strata_core::prefill::{Chunk, Options, QuantMode, Routing, Synthetic, Workspace};
 use strata_core::{Result, WeightType};
 use strata_cpu::{CpuBackend, CpuOptions};
-use strata_hip::HipBackend;
+use strata_hip::{HipBackend, HipOptions};
 
 const TOKENS: usize = 5;
 /// Two chunks: three tokens and two.
@@ -18,7 +18,7 @@ pub fn trial(arch: &str, index: u32) -> Trial {
 }
 
 fn compare(index: u32) -> Result<(), Failed> {
-    let hip = HipBackend::open(index)?;
+    let hip = HipBackend::new(index, HipOptions::default())?;
     let cpu = CpuBackend::new(CpuOptions::default())?;
     for (gate_up, down) in [
         (WeightType::Q4_K, WeightType::Q6_K),

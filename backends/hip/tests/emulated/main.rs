@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use strata_conformance::{Case, ReferenceBackend, Size, cases, run_cases};
-use strata_hip::HipBackend;
+use strata_hip::{HipBackend, HipOptions};
 
 /// Parts of the names of cases that take an emulator minutes: they are about
 /// sizes and repetition, not about instructions.
@@ -63,7 +63,9 @@ fn main() {
     let mut trials = host::trials(none);
     for (arch, index) in double::emulated().into_iter().zip(double::UNSUPPORTED.len() as u32..) {
         trials.push(layer::trial(arch, index).with_ignored_flag(why.is_some()));
-        trials.extend(suite(arch, index).into_iter().map(|t| t.with_ignored_flag(why.is_some())));
+        for trial in suite(arch, index).into_iter().chain(choices(arch, index)) {
+            trials.push(trial.with_ignored_flag(why.is_some()));
+        }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let (cases, bytes, seconds) = *TOTAL.lock().expect("no test panicked here");
@@ -109,10 +111,44 @@ fn group(name: &str) -> String {
     }
 }
 
+/// What the host chooses by size, chosen otherwise: the bytes are the same.
+fn choices(arch: &'static str, index: u32) -> Vec<Trial> {
+    let tiles = move || {
+        // The smallest tile is only taken where no other fits.
+        let few = HipOptions { shared_bytes: Some(14 << 10), ..HipOptions::default() };
+        let tile = |tokens| HipOptions { tile: Some(tokens), ..HipOptions::default() };
+        for options in [tile(128), tile(64), tile(32), tile(16), few] {
+            for ty in ["q4_K", "q2_0", "iq2_xs"] {
+                run(index, options, |case| group(&case.name) == format!("mmq/{ty}"))?;
+            }
+        }
+        Ok(())
+    };
+    // One chunk, and chunks of some tokens.
+    let scatter = move || {
+        for (shared_bytes, part) in [(None, "scatter"), (Some(12 << 10), "quantize/")] {
+            let options = HipOptions { shared_bytes, scatter_in_order_from: Some(0), tile: None };
+            run(index, options, |case| case.name.contains(part))?;
+        }
+        Ok(())
+    };
+    vec![
+        Trial::test(format!("{arch}/every-tile"), tiles),
+        Trial::test(format!("{arch}/scatter-in-order"), scatter),
+    ]
+}
+
 fn conform(index: u32, wanted: &str) -> Result<(), Failed> {
+    run(index, HipOptions::default(), |case| group(&case.name) == wanted)
+}
+
+fn run(index: u32, options: HipOptions, wanted: impl Fn(&Case) -> bool) -> Result<(), Failed> {
     let started = Instant::now();
-    let backend = HipBackend::open(index)?;
-    let cases: Vec<Case> = selected().filter(|case| group(&case.name) == wanted).collect();
+    let backend = HipBackend::new(index, options)?;
+    let cases: Vec<Case> = selected().filter(wanted).collect();
+    if cases.is_empty() {
+        return Err("no case of that name".into());
+    }
     let summary = run_cases(&backend, &ReferenceBackend::new(), &cases, &mut ());
     if let Ok(mut total) = TOTAL.lock() {
         total.0 += summary.passed;
