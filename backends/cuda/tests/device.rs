@@ -11,7 +11,7 @@ use strata_core::backend::{Backend, Buffer};
 use strata_core::prefill::{Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Workspace};
 use strata_core::{Error, WeightType};
 use strata_cpu::{CpuBackend, CpuOptions};
-use strata_cuda::{CudaBackend, CudaOptions, best};
+use strata_cuda::{CudaBackend, CudaOptions, best, devices};
 
 fn main() -> std::process::ExitCode {
     let mut arguments = Arguments::from_args();
@@ -37,11 +37,31 @@ fn main() -> std::process::ExitCode {
         trial("layer_is_the_cpu_s_in_any_chunk_and_mode", layer_in_any_chunk_and_mode),
         trial("a_thousand_runs_give_one_answer", a_thousand_runs),
         trial("two_threads_and_streams", two_threads_and_streams),
+        with_another("two_devices_at_once", device.clone(), two_devices),
         trial("the_steady_state_allocates_nothing", steady_state),
         trial("out_of_memory_says_the_figures", out_of_memory),
         trial("a_launch_of_nothing_leaves_no_error", launch_of_nothing),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test that takes a second device, too.
+fn with_another(
+    name: &'static str,
+    device: Result<u32, String>,
+    test: fn(u32, u32) -> Result<(), Failed>,
+) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let both = device.and_then(|first| {
+            let all = devices().map_err(|error| error.to_string())?;
+            let second = all.iter().map(|info| info.id.index).find(|&index| index != first);
+            second.map(|second| (first, second)).ok_or_else(|| "one NVIDIA GPU, needs two".into())
+        });
+        match both {
+            Ok((first, second)) => test(first, second).map(|()| Completion::Completed),
+            Err(reason) => Ok(Completion::ignored_with(format!("skipped: {reason}"))),
+        }
+    })
 }
 
 fn gpu(index: u32, options: CudaOptions) -> Result<Box<dyn Backend>, Failed> {
@@ -213,6 +233,39 @@ fn two_threads_and_streams(index: u32) -> Result<(), Failed> {
         ended.filter_map(Result::err).collect()
     });
     check(failures.is_empty(), || failures.join("; "))
+}
+
+/// Two devices work for two threads, and neither takes what is the other's.
+fn two_devices(first: u32, second: u32) -> Result<(), Failed> {
+    let expected = once(&*cpu()?, 200, Options::default())?;
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let threads = [first, second].map(|index| {
+            let expected = &expected;
+            scope.spawn(move || {
+                let gpu = CudaBackend::new(index, CudaOptions::default())?;
+                for round in 0..50 {
+                    if once(&gpu, 200, Options::default())? != *expected {
+                        return Ok(Some(format!("cuda:{index}, round {round} differs")));
+                    }
+                }
+                Ok::<_, Error>(None)
+            })
+        });
+        let ended = threads.into_iter().map(|thread| match thread.join() {
+            Ok(Ok(failure)) => failure,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("panic".to_owned()),
+        });
+        ended.flatten().collect()
+    });
+    check(failures.is_empty(), || failures.join("; "))?;
+    let (one, other) = (gpu(first, CudaOptions::default())?, gpu(second, CudaOptions::default())?);
+    let there = other.from_slice(&[1u8; 64])?;
+    match one.download(&there) {
+        Err(error @ Error::WrongDevice { .. }) => println!("{error}"),
+        given => return Err(format!("memory of the other device: {given:?}").into()),
+    }
+    check(other.download(&there)? == [1; 64], || "the other device's memory changed".into())
 }
 
 fn steady_state(index: u32) -> Result<(), Failed> {

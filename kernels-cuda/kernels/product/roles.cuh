@@ -9,8 +9,8 @@
 //   ready     codes and scales are decoded
 //   done      the multipliers are past a chunk: its buffers are free
 //
-// Chunks are counted over all tiles of the block; each barrier serves every
-// 3rd, 2nd, 4th of them.
+// Every thread arrives for itself, so that a checker of races can follow. Chunks are
+// counted over all tiles of the block; each barrier serves every 3rd, 2nd, 4th.
 #pragma once
 #include "hopper.cuh"
 #include "rows.cuh"
@@ -52,8 +52,8 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
         if (thread_index() == 0) {
             // Rows in their order come in one copy, others as every thread copies its own.
             for (int i = 0; i < 3; i++) barrier(i).init(args.src ? producers : 1);
-            for (int i = 3; i < 5; i++) barrier(i).init(producers / wave_size);
-            for (int i = 5; i < 9; i++) barrier(i).init(Tile::multipliers / wave_size);
+            for (int i = 3; i < 5; i++) barrier(i).init(producers);
+            for (int i = 5; i < 9; i++) barrier(i).init(Tile::multipliers);
             Barrier::publish();
         }
         block_sync();
@@ -139,9 +139,11 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
                 Base::read_header(header, this->act_row(n % 3, thread), true);
                 this->store_header(header, thread, slot);
             }
-            wave_sync();
-            if (lane_index() == 0) ready(n).arrive();
-            if ((now.chunk + 1) % At::panel_chunks == 0) stage();
+            ready(n).arrive();
+            if ((now.chunk + 1) % At::panel_chunks == 0) {
+                wave_sync(); // its rows were read by the lanes that decoded them
+                stage();
+            }
             now = acts;
             slot = Base::next_slot(slot);
         }
@@ -161,8 +163,7 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
                 ready(n).wait(n / 2);
                 arrived(n).wait(n / 3);
                 this->multiply(acc, t, chunk, n % 2, n % 3, slot);
-                wave_sync();
-                if (lane_index() == 0) done(n).arrive();
+                done(n).arrive();
                 slot = Base::next_slot(slot);
             }
             this->store(acc, tiles.at(tile));
