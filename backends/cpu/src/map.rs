@@ -18,6 +18,9 @@ use crate::memory::{self, Parts};
 /// Routed rows of a part; fewer are not worth another thread, which takes some
 /// microseconds to come and as many to be waited for.
 const PART_ROWS: usize = 16 << 10;
+/// Counters between those of two parts, which two threads write: lines of their own, and the
+/// next one that a cache may fetch along.
+const APART: usize = 32;
 /// Ids that are checked, then counted while the first cache holds them.
 const CHECKED: usize = 2048;
 
@@ -54,11 +57,12 @@ fn in_parts(
     assert!(rows.is_multiple_of(k) && slot.len() == rows && src.len() == rows, "a row per route");
     let tokens = (rows / k).div_ceil(parts);
     let mut scratch = shared.counts.take();
-    let len = 2 * parts * experts;
+    let stride = experts + APART;
+    let len = 2 * parts * stride;
     shared.reserve(&mut scratch, len)?;
     scratch.clear();
     scratch.resize(len, 0);
-    let (counts, next) = scratch.split_at_mut(parts * experts);
+    let (counts, next) = scratch.split_at_mut(parts * stride);
     let (counts, next) = (Parts::new(counts), Parts::new(next));
     let (slot, src, bounds) = (Parts::new(slot), Parts::new(src), Parts::new(bounds));
     let (counted, wrong) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -69,7 +73,7 @@ fn in_parts(
         let ids = &ids[first.min(rows)..(first + tokens * k).min(rows)];
         if task < parts {
             // SAFETY: one task counts for a part, and none reads before all have counted.
-            let counts = unsafe { counts.part(part * experts, experts) };
+            let counts = unsafe { counts.part(part * stride, experts) };
             if !shared.cpu.run(Count { ids, counts }) {
                 wrong.store(true, Ordering::Relaxed);
             }
@@ -87,12 +91,12 @@ fn in_parts(
         let counts = unsafe { counts.shared() };
         // SAFETY: one task fills a part: its next rows and its slots are its own ...
         let (next, slot) =
-            unsafe { (next.part(part * experts, experts), slot.part(first.min(rows), ids.len())) };
+            unsafe { (next.part(part * stride, experts), slot.part(first.min(rows), ids.len())) };
         // SAFETY: ... and so are the bounds, which only the first part writes.
         let mut bounds = (part == 0).then(|| unsafe { bounds.part(0, experts + 1) });
         let mut row = 0;
         for (e, next) in next.iter_mut().enumerate() {
-            let count = |part: usize| counts[part * experts + e];
+            let count = |part: usize| counts[part * stride + e];
             if let Some(bounds) = &mut bounds {
                 bounds[e] = row;
             }
