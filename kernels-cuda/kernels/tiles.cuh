@@ -13,7 +13,7 @@
 template <typename T> using tile128 = Tile<2, 2, 2, 3, 1>;
 #else
 constexpr bool wide_wave = wave_size == 64;
-template <typename T> using tile128 = Tile<2, wide_wave ? 2 : 4, 2, wide_wave ? 4 : 2, 1>; // 64 rows x 128 tokens
+template <typename T> using tile128 = Tile<2, wide_wave ? 2 : 4, 2, wide_wave ? 4 : 2, 1>; // 64 rows x 128 tokens, 64 by dot products of 32 lanes
 #endif
 template <typename T> using tile64 = Tile<2, 2, 2, 2, 1>;
 template <typename T> using tile32 = Tile<4, 2, 1, 1, 1>;

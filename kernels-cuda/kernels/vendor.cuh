@@ -32,6 +32,7 @@
 //                             pays where copy16_async does not wait
 //   unrolled_steps            steps of 32 k that products unroll at most: the
 //                             registers that reading ahead of them takes
+//   STRATA_ROLES              whether waves may have roles, see product/roles.cuh
 //   copy16_async, copy_commit, copy_wait_all   16 aligned bytes to shared memory
 //   Mma                       matrix fragments, see mma.cuh
 #pragma once
@@ -131,7 +132,6 @@ DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
 
 constexpr int unrolled_steps = 4;
 
-// Waves with roles, see product/roles.cuh.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define STRATA_ROLES 1
 #else

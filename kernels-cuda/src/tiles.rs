@@ -44,11 +44,25 @@ pub fn order(
     let mut fit: Vec<usize> = (0..all.len()).filter(|&i| fits(&all[i])).collect();
     // The last is for devices that have room for no other.
     let spare = all.len().saturating_sub(1);
-    fit.sort_by_key(|&i| {
+    fit.sort_by_cached_key(|&i| {
         let unwanted = wanted.is_some_and(|w| w != all[i].tokens);
         (i == spare, unwanted, cost(&all[i], rows, experts))
     });
     fit
+}
+
+/// That there is a tile of the activation rows that someone asks for.
+///
+/// # Errors
+/// What there is, in words.
+pub fn known(all: &[MmqShape], wanted: Option<u32>) -> Result<(), String> {
+    let tokens: Vec<u32> = all.iter().map(|shape| shape.tokens).collect();
+    match wanted {
+        Some(wanted) if !tokens.contains(&wanted) => {
+            Err(format!("the activation rows of a tile: one of {tokens:?}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Work for the rows of all experts in such tiles, in any unit.
@@ -146,6 +160,13 @@ mod tests {
     fn activations_of_any_alignment_take_a_tile_that_reads_them() {
         let tiles = order(&shapes(), 327_680, 512, false, Some(128), u32::MAX);
         assert_eq!((tiles.len(), tiles[0]), (5, 1));
+    }
+
+    #[test]
+    fn a_tile_that_there_is_not_is_told() {
+        assert!(known(&shapes(), None).is_ok() && known(&shapes(), Some(96)).is_ok());
+        let told = known(&shapes(), Some(100)).unwrap_err();
+        assert!(told.ends_with("one of [128, 96, 64, 32, 16, 16]"), "{told}");
     }
 
     #[test]

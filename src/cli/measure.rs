@@ -56,7 +56,7 @@ impl Bandwidth {
             _ => (1 << 30, "copy on the device".to_owned()),
         };
         let free = usize::try_from(backend.memory()?.free).unwrap_or(usize::MAX);
-        let bytes = most.min(free / 4);
+        let bytes = most.min(free / 4).max(1);
         let (mut source, mut target) = (backend.alloc::<u8>(bytes)?, backend.alloc::<u8>(bytes)?);
         // Memory that was never written may not be there yet.
         backend.fill(&mut source, 1)?;

@@ -9,8 +9,9 @@
 //! Calls make the device's primary context current on the calling thread and
 //! leave it so.
 //!
-//! Two variables choose another tile of the products, for tests and for those
-//! who measure; the bytes are the same: see [`CudaOptions::from_env`].
+//! Three variables choose another tile of the products or another scatter, for
+//! tests and for those who measure; the bytes are the same: see
+//! [`CudaOptions::from_env`].
 
 mod backend;
 mod device;

@@ -94,9 +94,13 @@ impl CudaBackend {
         let all = tiles::parse(&words, &MMQ_TILES).map_err(|detail| {
             device.error("reading a launch shape", format!("{unit}: {detail}"))
         })?;
+        let wanted = self.options.tile;
+        tiles::known(&all, wanted).map_err(|expected| {
+            Error::invalid("STRATA_CUDA_TILE", wanted.unwrap_or_default(), expected)
+        })?;
         let limit = self.options.shared_bytes.unwrap_or(u32::MAX).min(device.limits.shared);
         let mut failure = None;
-        for index in tiles::order(&all, rows, experts, aligned, self.options.tile, limit) {
+        for index in tiles::order(&all, rows, experts, aligned, wanted, limit) {
             let MmqShape { threads, shared_bytes, .. } = all[index];
             // The driver has the last word on what fits: the next tile is smaller.
             match device.modules.kernel(device, unit, NAMES[index], threads, shared_bytes) {

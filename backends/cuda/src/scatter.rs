@@ -83,7 +83,8 @@ impl Scatter for CudaBackend {
 
 impl CudaBackend {
     /// The kernel that writes in the order of the output, and the chunks of its
-    /// tokens; none where shared memory is too small for a chunk worth it.
+    /// tokens; none where shared memory is too small for a chunk worth it, or the
+    /// driver does not give what the device said.
     fn scatter_in_order(
         &self,
         layout: Layout,
@@ -94,7 +95,9 @@ impl CudaBackend {
         let shape = ScatterShape::from(self.shape("scatter", shapes::SCATTER)?);
         let (device, name) = (self.gpu(), operand::of_layout(layout, IN_ORDER));
         let most = device.limits.shared;
-        let kernel = device.modules.kernel(device, "scatter", name, shape.threads, most)?;
+        let Ok(kernel) = device.modules.kernel(device, "scatter", name, shape.threads, most) else {
+            return Ok(None);
+        };
         let room = self.options.shared_bytes.unwrap_or(most).min(most);
         let chunks = Chunks::within(room, shape, tokens, k, k_blocks, kernel.resident);
         // No more than a chunk takes: what is left caches the rows that are read.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use strata_core::backend::ops::{
     GateUp, GateUpOrder, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows,
-    Rows, SwiGluQuantize, Weights,
+    QuantizeScatter, Rows, SwiGluQuantize, Weights,
 };
 use strata_core::backend::{Backend, Buffer, DeviceRoutes, HostBytes, RoutingMap};
 use strata_core::routing::Routes;
@@ -383,6 +383,35 @@ fn a_bogus_limit_of_shared_memory_is_survived() {
     // 48 KiB are there without asking, and the widest tile that needs no more is taken.
     front(&*open(), 1000);
     assert!(launches().iter().any(|l| l.0 == "strata_mmq_tile32"));
+}
+
+#[test]
+fn a_driver_that_gives_less_shared_memory_than_it_says_gets_other_kernels() {
+    let case = "a_driver_that_gives_less_shared_memory_than_it_says_gets_other_kernels";
+    let log = log(case);
+    let cards =
+        [("DOUBLE_CARDS", &*card()), ("DOUBLE_LOG", &*log), ("DOUBLE_SHARED_GIVEN", "65536")];
+    if !inside(case, &cards) {
+        return;
+    }
+    let options = CudaOptions { scatter_in_order_from: Some(0), ..CudaOptions::default() };
+    let gpu = CudaBackend::new(0, options).unwrap();
+    let (tokens, k, experts, cols) = (100, 2, 8, 256);
+    let ids: Vec<i32> = (0..tokens * k).map(|i| (i % experts) as i32).collect();
+    let routes = Routes::new(ids, vec![0.5; tokens * k], k, experts).unwrap();
+    let routes = DeviceRoutes::upload(&gpu, &routes).unwrap();
+    let mut map = RoutingMap::with_capacity(&gpu, tokens, k, experts).unwrap();
+    MapRoutes::new(routes.view(), &mut map).unwrap().launch(&gpu).unwrap();
+    let x = (&gpu as &dyn Backend).from_slice(&vec![1f32; tokens * cols]).unwrap();
+    let x = Matrix::dense("x", &x, tokens, cols).unwrap();
+    let bytes = q8_1::bytes(tokens * k, cols).unwrap();
+    let mut q8 = (&gpu as &dyn Backend).alloc::<u8>(bytes).unwrap();
+    let out = Q8RowsMut::new(&mut q8, Layout::D4, tokens * k, cols).unwrap();
+    QuantizeScatter::new(x, &map, out).unwrap().launch(&gpu).unwrap();
+    (&gpu as &dyn Backend).synchronize().unwrap();
+    assert!(launches().iter().any(|l| l.0 == "strata_quantize_scatter_D4"));
+    front(&gpu, 1000);
+    assert!(launches().iter().any(|l| l.0 == "strata_mmq_tile64"));
 }
 
 #[test]

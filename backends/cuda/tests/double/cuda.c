@@ -8,7 +8,8 @@
 //
 // Environment: DOUBLE_CARDS, the architectures ("90,61"); DOUBLE_VERSION, the
 // CUDA version; DOUBLE_BYTES, memory of each; DOUBLE_SHARED, shared memory
-// after asking; DOUBLE_LOG, the log; DOUBLE_FAULT, a kernel that faults.
+// after asking; DOUBLE_SHARED_GIVEN, what a kernel then gets at most; DOUBLE_LOG,
+// the log; DOUBLE_FAULT, a kernel that faults.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -277,6 +278,7 @@ int cuModuleGetGlobal_v2(uint64_t *to, size_t *n, void *m, const char *name) {
 int cuFuncSetAttribute(void *f, int what, int value) {
     int most;
     cuDeviceGetAttribute(&most, 97, current);
+    if (set("DOUBLE_SHARED_GIVEN")) most = atoi(set("DOUBLE_SHARED_GIVEN"));
     if (what != 8 || value > most) return INVALID;
     return ((Function *)f)->shared_limit = value, OK;
 }
