@@ -18,6 +18,15 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long;
 
+// q8_1 blocks of activations.
+#define BLOCK_VALUES 128
+#define BLOCK_BYTES 144
+#define HEADER_BYTES 16
+
+#define LAYOUT_D4 0
+#define LAYOUT_DS4 1
+#define LAYOUT_D2S6 2
+
 #define DOT_PLAIN 0
 #define DOT_AVX512_VNNI 1
 #define DOT_AVX_VNNI 2

@@ -48,13 +48,6 @@
 #endif
 #define PREPARED (4 + BIASES + SUMS)
 
-#define LAYOUT_D4 0
-#define LAYOUT_DS4 1
-#define LAYOUT_D2S6 2
-
-#define BLOCK_BYTES 144
-#define HEADER_BYTES 16
-
 // What a launch is about; the host has the same struct.
 struct product {
   u64 row_stride;    // bytes between weight rows

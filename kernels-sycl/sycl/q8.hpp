@@ -8,14 +8,6 @@
 
 #include "base.hpp"
 
-#define BLOCK_VALUES 128
-#define BLOCK_BYTES 144
-#define HEADER_BYTES 16
-
-#define LAYOUT_D4 0
-#define LAYOUT_DS4 1
-#define LAYOUT_D2S6 2
-
 // What a block was seen to hold.
 struct seen {
   bool value;  // an input that is not finite
