@@ -125,6 +125,8 @@ DEVICE void lookup16(u32 w, const u32 (&table)[4], u32 &low, u32 &high) {
 // clang reads ahead over all steps it sees, and on gfx11 spills registers for it.
 constexpr int unrolled_steps = 1;
 
+#define STRATA_ROLES 0
+
 constexpr bool stage_weights = false;
 // Through registers; the compiler moves the loads ahead of what does not need them.
 DEVICE void copy16_async(void *shared, const void *global) {

@@ -212,6 +212,14 @@ impl HipBackend {
     }
 }
 
+impl Drop for HipBackend {
+    fn drop(&mut self) {
+        // Marks may keep the stream, which would wait only then. Core takes what was not waited for
+        // as failed, so the error has no use.
+        let _ = self.stream.synchronize();
+    }
+}
+
 // SAFETY: handles of one index share one `Device` and its memory; kernels get the addresses and sizes of
 // what they are handed, in one stream; memory waits for all streams before it is used again.
 unsafe impl Backend for HipBackend {

@@ -87,8 +87,12 @@ impl HipBackend {
         let all = tiles::parse(&words, &MMQ_TILES).map_err(|detail| {
             device.error("reading a launch shape", format!("{unit}: {detail}"))
         })?;
+        let wanted = self.options.tile;
+        tiles::known(&all, wanted).map_err(|expected| {
+            Error::invalid("STRATA_HIP_TILE", wanted.unwrap_or_default(), expected)
+        })?;
         let limit = self.shared_bytes();
-        match tiles::order(&all, rows, experts, aligned, self.options.tile, limit).first() {
+        match tiles::order(&all, rows, experts, aligned, wanted, limit).first() {
             Some(&best) => Ok((all[best], format!("strata_mmq_{}", MMQ_TILES[best]))),
             None => {
                 let least = all.iter().map(|s| s.shared_bytes).min().unwrap_or(0);

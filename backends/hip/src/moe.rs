@@ -43,12 +43,19 @@ impl MoeOps for HipBackend {
             weights_stride: weights.stride as i64,
             out_stride: out.stride as i64,
         };
-        let [threads, tokens, experts] = self.shape(ROUTER, shapes::SCORES)?;
-        let tiles = (x.rows as u64).div_ceil(tokens.into())
-            * (weights.rows as u64).div_ceil(experts.into());
-        let launch = Launch::row(self.blocks(tiles, 1), threads);
-        // SAFETY: core has checked the operands; the kernel takes one of these.
-        unsafe { self.launch(ROUTER, "strata_router_scores", launch, &args) }
+        let tiles = |[_, tokens, experts]: [u32; 3]| {
+            let (rows, cols) = (x.rows as u64, weights.rows as u64);
+            rows.div_ceil(tokens.into()) * cols.div_ceil(experts.into())
+        };
+        let mut shape = self.shape(ROUTER, shapes::SCORES)?;
+        let mut name = "strata_router_scores";
+        if tiles(shape) < 2 * u64::from(self.gpu().info.units) {
+            shape = self.shape(ROUTER, shapes::FEW_SCORES)?;
+            name = "strata_router_few_scores";
+        }
+        let launch = Launch::row(self.blocks(tiles(shape), 1), shape[0]);
+        // SAFETY: core has checked the operands; the kernels take one of these.
+        unsafe { self.launch(ROUTER, name, launch, &args) }
     }
 
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
