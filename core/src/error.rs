@@ -72,8 +72,9 @@ pub enum Error {
         what: String,
     },
 
-    /// A map or routes that a failed launch or stream was to write.
-    #[error("{what}: what was to write it has failed, expected it to be made again")]
+    /// A map or routes written on a stream of which a call has failed since, or that was dropped
+    /// before it was waited for.
+    #[error("{what}: what was to write it failed or was not awaited, expected it to be made again")]
     NotWritten {
         /// The argument.
         what: String,

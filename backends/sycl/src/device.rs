@@ -128,6 +128,14 @@ impl Shared {
     }
 }
 
+impl Drop for SyclBackend {
+    fn drop(&mut self) {
+        // Marks may keep the queue, which would wait only then. Core takes what was not waited for
+        // as failed, so the error has no use.
+        let _ = self.queue().wait();
+    }
+}
+
 /// A point of a stream.
 struct SyclMark(Event);
 

@@ -12,9 +12,12 @@
 //! a launch may return before it has run; `synchronize` waits, and so does
 //! `download`. [`Backend::fork`] gives another stream on the same device;
 //! between streams nothing is ordered but by waiting. A map or routes that are
-//! used on another stream before that are refused, and so are those that a
-//! failed launch or stream was to write. Memory may be dropped at any time: a
-//! backend keeps it until no stream of the device can still touch it.
+//! used on another stream before that are refused. So are those written on a
+//! stream of which any call has failed since: the failure may be that of the
+//! launch that was to write them. Dropping a handle waits too, but says nothing
+//! of failures: what it wrote behind its last wait must be made again. Memory
+//! may be dropped at any time: a backend keeps it until no stream of the device
+//! can still touch it.
 
 mod buffer;
 mod checked;
@@ -127,9 +130,13 @@ pub trait Mark: std::any::Any + Send {
 /// - `alloc_raw` and `import_raw` return memory of at least as many bytes, which
 ///   stays until it is dropped and no stream of the device can touch it any more;
 /// - `stream` is the same for ever and no other handle's, and `synchronize_raw` and
-///   `download_raw` succeed only when all that was launched before has run; what
-///   was launched behind something that failed on the device does not run before
-///   one of the two has said so;
+///   `download_raw` succeed only when all that was launched before has run, but for
+///   what an error of this handle has said to have failed: of one of the two, or of
+///   another raw method, `alloc_raw` (other than for want of memory) or a step. `memory`,
+///   `fork`, `mark` and `elapsed` leave it to those. What was launched behind something
+///   that failed on the device does not run before such an error;
+/// - dropping a handle waits for all that was launched through it, whether or not it
+///   failed, before what `stream` returned is dropped;
 /// - `top_k` writes ids of experts there are, `map_routes` the map of its routes;
 /// - all methods, those of the supertraits too, touch no memory but what they are
 ///   handed, in stream order, and write only what they are handed to be written;
@@ -142,8 +149,8 @@ pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
     /// Free and total memory at this moment.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Bytes that its launches work in beside buffers, as far as it keeps them from one to the
-    /// next: a host's threads have such memory.
+    /// Bytes of memory that the host's threads work in and keep from one launch to the next.
+    /// What launches on a GPU work in beside buffers is not in it: that is the device's memory.
     fn scratch(&self) -> u64 {
         0
     }
@@ -245,7 +252,12 @@ impl dyn Backend + '_ {
             .filter(|&b| isize::try_from(b).is_ok())
             .ok_or_else(|| Error::invalid("buffer length", len, "a size below 2^63 bytes"))?;
         // Nothing to address in an empty buffer, but a pointer that kernels can be handed.
-        Ok(Buffer::new(self.alloc_raw(bytes.max(1))?, self.id(), len))
+        let memory = match self.alloc_raw(bytes.max(1)) {
+            // Nothing was launched that could have failed.
+            Err(error @ Error::OutOfMemory { .. }) => return Err(error),
+            other => self.stream().outcome(other)?,
+        };
+        Ok(Buffer::new(memory, self.id(), len))
     }
 
     /// A buffer that holds `values`.
@@ -261,7 +273,8 @@ impl dyn Backend + '_ {
         if len == 0 {
             return self.alloc(0);
         }
-        Ok(Buffer::new(self.import_raw(host)?, self.id(), len))
+        let memory = self.stream().outcome(self.import_raw(host))?;
+        Ok(Buffer::new(memory, self.id(), len))
     }
 
     /// Copies `values` to the whole of `dst`.
@@ -274,7 +287,10 @@ impl dyn Backend + '_ {
         same_device("upload", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
-            false => self.upload_raw(Checked(dst.raw_mut()), bytemuck::cast_slice(values)),
+            false => {
+                let values = bytemuck::cast_slice(values);
+                self.stream().outcome(self.upload_raw(Checked(dst.raw_mut()), values))
+            }
         }
     }
 
@@ -325,7 +341,10 @@ impl dyn Backend + '_ {
         same_device("copy: from", src.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
-            false => self.copy_raw(Checked(dst.raw_mut()), Checked(src.raw())),
+            false => {
+                let (dst, src) = (Checked(dst.raw_mut()), Checked(src.raw()));
+                self.stream().outcome(self.copy_raw(dst, src))
+            }
         }
     }
 
@@ -346,7 +365,7 @@ impl dyn Backend + '_ {
         same_device("fill", dst.device(), self.id())?;
         match dst.is_empty() {
             true => Ok(()),
-            false => self.fill_raw(Checked(dst.raw_mut()), byte),
+            false => self.stream().outcome(self.fill_raw(Checked(dst.raw_mut()), byte)),
         }
     }
 }

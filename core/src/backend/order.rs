@@ -3,10 +3,15 @@
 //! A map or routes read while another stream writes them would be rows and
 //! experts that do not exist. So they remember which stream used them last, and
 //! serve another only when that one has been waited for since.
+//!
+//! One that failed may have been left unwritten. A failure is said once, by
+//! whichever call of the stream comes upon it, so every call's outcome passes
+//! through [`StreamState::outcome`]. A stream that is dropped has run to its end,
+//! but nobody has heard how: what it wrote behind its last wait counts as failed.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Backend;
@@ -15,18 +20,23 @@ use crate::{Error, Result};
 /// What core remembers of a handle's stream. A handle makes one for itself.
 ///
 /// It keeps a handle to one thread at a time: what is launched and waited for
-/// through it has an order.
+/// through it has an order. It is dropped with the handle, behind what was launched
+/// through that: see the `# Safety` of [`Backend`].
 #[derive(Debug, Default)]
 pub struct StreamState {
     waits: Arc<Waits>,
     one_thread: PhantomData<Cell<()>>,
 }
 
-/// How often the host has waited for a stream.
+/// What the host knows of how far a stream has come.
 #[derive(Debug, Default)]
 struct Waits {
+    /// Waits that ended well.
     done: AtomicU64,
+    /// Calls that failed, waits or not.
     failed: AtomicU64,
+    /// Whether the handle is gone. Nothing is left in the stream, but what failed of it was not said.
+    dropped: AtomicBool,
 }
 
 impl StreamState {
@@ -35,11 +45,26 @@ impl StreamState {
         Self::default()
     }
 
-    /// Takes note of how a wait for everything launched so far ended.
-    pub(super) fn waited(&self, result: Result<()>) -> Result<()> {
-        let count = if result.is_ok() { &self.waits.done } else { &self.waits.failed };
-        count.fetch_add(1, Ordering::Release);
+    /// Takes note of how a call of this stream ended. A failure may be that of an earlier launch,
+    /// which no later call says again.
+    pub(super) fn outcome<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.waits.failed.fetch_add(1, Ordering::Release);
+        }
         result
+    }
+
+    /// The same of a wait for everything launched so far.
+    pub(super) fn waited(&self, result: Result<()>) -> Result<()> {
+        self.outcome(result)?;
+        self.waits.done.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for StreamState {
+    fn drop(&mut self) {
+        self.waits.dropped.store(true, Ordering::Release);
     }
 }
 
@@ -50,6 +75,10 @@ impl Waits {
 
     fn failed(&self) -> u64 {
         self.failed.load(Ordering::Acquire)
+    }
+
+    fn dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
     }
 }
 
@@ -62,16 +91,24 @@ struct Use {
     /// The stream that used it last, and its waits at that time.
     stream: Arc<Waits>,
     waits: u64,
-    /// The stream that wrote it, and its failures at that time; none while a launch is to write it.
-    writer: Option<(Arc<Waits>, u64)>,
+    /// None while a launch is to write it.
+    written: Option<Written>,
+}
+
+/// The stream that wrote something, and its waits and failures at that time.
+#[derive(Debug)]
+struct Written {
+    stream: Arc<Waits>,
+    done: u64,
+    failed: u64,
 }
 
 impl LastUse {
     /// Of something that the backend's stream has just written.
     pub(super) fn written_by(backend: &dyn Backend) -> Self {
         let stream = Arc::clone(&backend.stream().waits);
-        let (waits, writer) = (stream.done(), Some((Arc::clone(&stream), stream.failed())));
-        Self(Mutex::new(Use { stream, waits, writer }))
+        let (waits, written) = (stream.done(), Some(Written::by(&stream)));
+        Self(Mutex::new(Use { stream, waits, written }))
     }
 
     /// Before a launch that reads it; `what` names it in errors.
@@ -80,11 +117,12 @@ impl LastUse {
     /// [`Error::OtherStream`], [`Error::NotWritten`].
     pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &last.writer {
-            Some((writer, failed)) if writer.failed() == *failed => {}
-            _ => return Err(Error::NotWritten { what: what.into() }),
+        // Before the failures: those that a wait has left behind are seen by whoever sees the wait.
+        let ordered = last.is_ordered(backend);
+        if !last.written.as_ref().is_some_and(Written::holds) {
+            return Err(Error::NotWritten { what: what.into() });
         }
-        last.pass(what, backend)
+        last.pass(what, backend, ordered)
     }
 
     /// Before a launch that writes it: it must not be read until [`written`](Self::written).
@@ -93,29 +131,47 @@ impl LastUse {
     /// [`Error::OtherStream`].
     pub(super) fn write(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
         let last = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        last.pass(what, backend)?;
-        last.writer = None;
+        let ordered = last.is_ordered(backend);
+        last.pass(what, backend, ordered)?;
+        last.written = None;
         Ok(())
     }
 
     /// After the launch that writes it.
     pub(super) fn written(&mut self) {
         let last = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        last.writer = Some((Arc::clone(&last.stream), last.stream.failed()));
+        last.written = Some(Written::by(&last.stream));
+    }
+}
+
+impl Written {
+    /// By the stream, at this moment.
+    fn by(stream: &Arc<Waits>) -> Self {
+        Self { stream: Arc::clone(stream), done: stream.done(), failed: stream.failed() }
+    }
+
+    /// Whether nothing has failed since that may have been to write it.
+    fn holds(&self) -> bool {
+        let unheard = self.stream.dropped() && self.stream.done() == self.done;
+        self.stream.failed() == self.failed && !unheard
     }
 }
 
 impl Use {
+    /// Whether what is launched through the backend now runs behind its last use.
+    fn is_ordered(&self, backend: &dyn Backend) -> bool {
+        Arc::ptr_eq(&self.stream, &backend.stream().waits)
+            || self.stream.done() != self.waits
+            || self.stream.dropped()
+    }
+
     /// Passes it to the backend's stream.
-    fn pass(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
-        let own = &backend.stream().waits;
-        if !Arc::ptr_eq(&self.stream, own) {
-            if self.stream.done() == self.waits {
-                return Err(Error::OtherStream { what: what.into() });
-            }
-            self.stream = Arc::clone(own);
+    fn pass(&mut self, what: &str, backend: &dyn Backend, ordered: bool) -> Result<()> {
+        if !ordered {
+            return Err(Error::OtherStream { what: what.into() });
         }
-        self.waits = own.done();
+        self.stream = Arc::clone(&backend.stream().waits);
+        self.waits = self.stream.done();
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl<'a> SwiGlu<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.swiglu(&mut Checked(self))
+        backend.stream().outcome(backend.swiglu(&mut Checked(self)))
     }
 
     /// Gate and up.
@@ -151,7 +151,7 @@ impl<'a> SwiGluQuantize<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.swiglu_quantize(&mut Checked(self))
+        backend.stream().outcome(backend.swiglu_quantize(&mut Checked(self)))
     }
 
     /// Gate and up.
@@ -246,7 +246,7 @@ impl<'a> Combine<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.combine(&mut Checked(self))
+        backend.stream().outcome(backend.combine(&mut Checked(self)))
     }
 
     /// Expert outputs, in expert order.

@@ -81,7 +81,7 @@ impl<'a> Product<'a> {
         if self.dst.is_empty() {
             return Ok(());
         }
-        backend.multiply(&mut Checked(self))
+        backend.stream().outcome(backend.multiply(&mut Checked(self)))
     }
 
     /// Weights.

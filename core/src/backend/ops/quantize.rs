@@ -80,7 +80,7 @@ impl<'a> QuantizeRows<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.quantize(&mut Checked(self))
+        backend.stream().outcome(backend.quantize(&mut Checked(self)))
     }
 
     /// Input rows.
@@ -155,7 +155,7 @@ impl<'a> QuantizeScatter<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.quantize_scatter(&mut Checked(self))
+        backend.stream().outcome(backend.quantize_scatter(&mut Checked(self)))
     }
 
     /// Input tokens.

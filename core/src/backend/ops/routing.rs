@@ -38,7 +38,7 @@ impl<'a> RouterScores<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
-        backend.router_scores(&mut Checked(self))
+        backend.stream().outcome(backend.router_scores(&mut Checked(self)))
     }
 
     /// Tokens.
@@ -124,7 +124,7 @@ impl<'a> TopK<'a> {
         }
         self.routes.write("top-k: routes", backend)?;
         let (tokens, mut op) = (self.scores.rows(), Checked(self));
-        backend.top_k(&mut op)?;
+        backend.stream().outcome(backend.top_k(&mut op))?;
         op.0.routes.written(tokens);
         Ok(())
     }
@@ -196,7 +196,7 @@ impl<'a> MapRoutes<'a> {
         self.routes.read("map: routes", backend)?;
         self.map.write("map", backend)?;
         let (tokens, mut op) = (self.routes.tokens(), Checked(self));
-        backend.map_routes(&mut op)?;
+        backend.stream().outcome(backend.map_routes(&mut op))?;
         op.0.map.written(tokens);
         Ok(())
     }

@@ -84,9 +84,10 @@ fn routes(ids: Vec<i32>, weights: usize, k: usize, experts: usize) -> Result<()>
 }
 
 impl Bench<'_> {
-    /// What `mapped` is, made on another stream that nobody has waited for.
-    fn mapped_elsewhere(&self) -> Result<Mapped> {
-        Mapped::new(&*self.backend.fork()?, &Routing::new(3, 2, 4, Choice::Random).routes(1))
+    /// What `mapped` is, made on another stream that nobody has waited for, and that stream.
+    fn mapped_elsewhere(&self) -> Result<(Mapped, Box<dyn Backend>)> {
+        let other = self.backend.fork()?;
+        Ok((Mapped::new(&*other, &Routing::new(3, 2, 4, Choice::Random).routes(1))?, other))
     }
 
     /// Launches something that reads the map, into a buffer that nobody looks at.
@@ -394,16 +395,16 @@ pub(crate) fn table() -> Vec<RefuseCase> {
         case(
             "order/map-of-another-stream",
             |b| {
-                let other = b.mapped_elsewhere()?;
-                scatter(b, &other.map)
+                let (mapped, _other) = b.mapped_elsewhere()?;
+                scatter(b, &mapped.map)
             },
             "scatter: map: another stream used it last, expected one that was synchronized since",
         ),
         case(
             "order/routes-of-another-stream",
             |b| {
-                let other = b.mapped_elsewhere()?;
-                MapRoutes::new(other.routes.view(), &mut b.mapped.map)?.launch(b.backend)
+                let (mapped, _other) = b.mapped_elsewhere()?;
+                MapRoutes::new(mapped.routes.view(), &mut b.mapped.map)?.launch(b.backend)
             },
             "map: routes: another stream used it last, expected one that was synchronized since",
         ),

@@ -1,0 +1,92 @@
+//! A suite is worth what it can catch: backends with one fault each, and the
+//! cases that must find it, or the refusal that must follow.
+
+mod backend;
+mod order;
+
+use backend::{Broken, Fault};
+use strata_conformance::output::Mismatch;
+use strata_conformance::{Difference, Selection, run};
+
+/// Runs the cases of one text on a backend of one fault.
+fn differences(fault: Fault, text: &str) -> (usize, Vec<Difference>) {
+    let summary = run(&Broken::new(fault), &Selection::quick().matching(text), &mut ());
+    assert!(summary.cases > 0, "no case is named {text}");
+    (summary.cases, summary.differing)
+}
+
+#[test]
+fn every_fault_is_caught() {
+    // The fault, and cases that must see it; the same cases pass without it.
+    let table = [
+        (Fault::Quantize, "quantize/D4/identity/T=17/"),
+        (Fault::Quantize, "golden/q8_1/DS4/edge"),
+        (Fault::Gather, "quantize/D2S6/gather/E=16"),
+        (Fault::Scatter, "quantize/DS4/scatter/E=16"),
+        (Fault::Scatter, "prefill_mmq_scatter/q8_0,D4/E=512,k=10,random/T=7/"),
+        (Fault::Product, "mmq/q4_K/dense/T=67"),
+        (Fault::Product, "mmq/q8_0/experts/E=9"),
+        (Fault::Indexed, "mmq/q2_K/indexed/E=9"),
+        (Fault::Indexed, "prefill_mmq_scatter/q2_K,D2S6/E=512,k=10,random/T=7/"),
+        (Fault::RouterScores, "router/E=65"),
+        (Fault::TopKIds, "top-k/E=33"),
+        (Fault::TopKWeights, "top-k/E=65"),
+        (Fault::Slot, "map/E=255"),
+        (Fault::Src, "map/E=7,"),
+        (Fault::Bounds, "map/E=256,"),
+        (Fault::SwiGlu, "swiglu/split/E=8,k=3"),
+        (Fault::SwiGluQuantize, "swiglu-quantize/DS4/interleaved/E=8,k=3"),
+        (Fault::SwiGluQuantize, "layer/mxfp4,mxfp4/"),
+        (Fault::Combine, "combine/alone/E=16,k=3"),
+        (Fault::SharedCombine, "combine/shared-gated/E=16,k=3"),
+        (Fault::NoProduct, "mmq/q5_0/dense/T=67"),
+        (Fault::NoReport, "quantize/D4/identity/T=11/cols=580/one-nan/checked"),
+        (Fault::NoReport, "error=token-13-an-input-value-is-not-finite/"),
+        (Fault::ProductGap, "row-gap"),
+        (Fault::RareProduct, "state/runs=1000/mmq/q2_K"),
+        (Fault::LateRows, "invariance/q8_0/"),
+        (Fault::NoCopy, "state/copy/bytes=4097"),
+        (Fault::Error, "mmq/q5_1/dense/T=67"),
+        (Fault::Panic, "mmq/q5_1/dense/T=67"),
+    ];
+    for (fault, text) in table {
+        let text = text.trim_end_matches("is-not-finite/");
+        let (_, without) = differences(Fault::None, text);
+        assert_eq!(without, [], "{text}, without a fault");
+        let (cases, with) = differences(fault, text);
+        assert!(!with.is_empty(), "{fault:?} in {text}: none of {cases} cases saw it");
+    }
+}
+
+#[test]
+fn a_difference_says_where() {
+    let (_, found) = differences(Fault::Quantize, "quantize/D4/identity/T=5/cols=129/normal");
+    let [difference] = &found[..] else { panic!("{found:?}") };
+    // 4 blocks each of 5 rows: the fifth of 20 blocks begins at byte 720, behind 512 bytes of poison.
+    let expected = "quantize/D4/identity/T=5/cols=129/normal/checked: q8_1 rows: 1 bytes differ, \
+                    the first at byte 1232 (row 0, columns from 128, d[0]): ";
+    assert!(difference.to_string().starts_with(expected), "{difference}");
+
+    let (_, found) = differences(Fault::Product, "mmq/q8_0/dense/T=19/m=18,K=256,row-gap");
+    let shown = found[0].to_string();
+    assert!(shown.contains("row 9, column 9"), "{shown}");
+    let Mismatch::Bytes { given, expected, differing, outside, float, .. } = &found[0].mismatch
+    else {
+        panic!("{shown}");
+    };
+    assert!(given.len() == 4 && given != expected && *differing == 1 && *outside == 0 && *float);
+
+    let (_, found) = differences(Fault::ProductGap, "mmq/q8_0/dense/T=19/m=18,K=256,row-gap");
+    let shown = found[0].to_string();
+    assert!(shown.contains("(1 of them outside the output)"), "{shown}");
+    assert!(shown.contains("outside: row 0 of 19, column 18 of 18"), "{shown}");
+    assert!(shown.contains("expected a5 a5 a5 a5"), "{shown}");
+
+    let (_, found) = differences(Fault::RareProduct, "state/runs=1000/mmq/q2_K");
+    assert!(found[0].to_string().contains("run 700 of 1000: product: 1 bytes differ"));
+    let (_, found) = differences(Fault::Error, "mmq/q5_1/dense/T=67");
+    let words = "the backend failed: product: given this one, expected another";
+    assert!(found[0].to_string().ends_with(words), "{}", found[0]);
+    let (_, found) = differences(Fault::Panic, "mmq/q5_1/dense/T=67");
+    assert!(found[0].to_string().ends_with("panicked: a product that panics"), "{}", found[0]);
+}

@@ -1,0 +1,225 @@
+//! What failed streams, and those that nobody waited for, were to write is not used.
+
+use strata_conformance::ReferenceBackend;
+use strata_core::backend::{Backend, Buffer, DeviceRoutes, HostBytes, RoutingMap, ops};
+use strata_core::routing::{RouterNorm, Routes};
+use strata_core::{Error, Layout, Result, WeightType, q8_1};
+use strata_cpu::{CpuBackend, CpuOptions};
+
+use crate::backend::{Broken, Fault};
+
+const TOKENS: usize = 2;
+const K: usize = 2;
+const EXPERTS: usize = 3;
+const WIDTH: usize = 64;
+
+fn routes() -> Result<Routes> {
+    Routes::new(vec![0, 2, 1, 0], vec![0.5; TOKENS * K], K, EXPERTS)
+}
+
+fn not_written(what: &str) -> String {
+    format!("{what}: what was to write it failed or was not awaited, expected it to be made again")
+}
+
+/// What a scatter reads and writes beside a map.
+struct Rows {
+    x: Buffer<f32>,
+    out: Buffer<u8>,
+}
+
+impl Rows {
+    fn new(backend: &dyn Backend) -> Result<Self> {
+        let x = backend.from_slice(&[1.0f32; TOKENS * WIDTH])?;
+        let out = backend.alloc(q8_1::bytes(TOKENS * K, WIDTH)?)?;
+        Ok(Self { x, out })
+    }
+
+    fn scatter(&mut self, map: &RoutingMap, backend: &dyn Backend) -> Result<()> {
+        let x = ops::Matrix::dense("x", &self.x, TOKENS, WIDTH)?;
+        let out = ops::Q8RowsMut::new(&mut self.out, Layout::D4, TOKENS * K, WIDTH)?;
+        ops::QuantizeScatter::new(x, map, out)?.launch(backend)
+    }
+}
+
+#[test]
+fn what_a_failed_stream_wrote_is_not_used() -> Result<()> {
+    let broken = Broken::new(Fault::Synchronize);
+    let backend: &dyn Backend = &broken;
+    let routes = routes()?;
+    let on_device = DeviceRoutes::upload(backend, &routes)?;
+    let mut map = RoutingMap::with_capacity(backend, TOKENS, K, EXPERTS)?;
+    let mut rows = Rows::new(backend)?;
+    ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend)?;
+    rows.scatter(&map, backend)?;
+    backend.synchronize().unwrap_err();
+    assert_eq!(rows.scatter(&map, backend).unwrap_err().to_string(), not_written("scatter: map"));
+    let again = ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend);
+    assert_eq!(again.unwrap_err().to_string(), not_written("map: routes"));
+    let on_device = DeviceRoutes::upload(backend, &routes)?;
+    ops::MapRoutes::new(on_device.view(), &mut map)?.launch(backend)?;
+    rows.scatter(&map, backend)
+}
+
+#[test]
+fn a_map_that_failed_maps_nothing() -> Result<()> {
+    let broken = Broken::new(Fault::NoMap);
+    let backend: &dyn Backend = &broken;
+    let routes = DeviceRoutes::upload(backend, &Routes::all(2, 3)?)?;
+    let mut map = RoutingMap::with_capacity(backend, 2, 3, 3)?;
+    ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend).unwrap_err();
+    assert_eq!(map.rows(), 0);
+    let none = backend.alloc::<f32>(0)?;
+    let mut out = backend.alloc::<u8>(0)?;
+    let x = ops::Matrix::dense("x", &none, 0, 64)?;
+    let out = ops::Q8RowsMut::new(&mut out, Layout::D4, 0, 64)?;
+    let error = ops::QuantizeScatter::new(x, &map, out)?.launch(backend).unwrap_err();
+    assert!(matches!(error, Error::NotWritten { .. }), "{error}");
+    Ok(())
+}
+
+/// Every call that may come upon the failure of an earlier launch.
+const CALLS: [&str; 15] = [
+    "import",
+    "upload",
+    "download",
+    "fill",
+    "copy",
+    "synchronize",
+    "quantize",
+    "scatter",
+    "product",
+    "router",
+    "top-k",
+    "map",
+    "swiglu",
+    "swiglu + quantize",
+    "combine",
+];
+
+/// What they work on.
+struct Operands {
+    x: Buffer<f32>,
+    y: Buffer<f32>,
+    bytes: Buffer<u8>,
+    routes: DeviceRoutes,
+    map: RoutingMap,
+}
+
+impl Operands {
+    fn new(backend: &dyn Backend) -> Result<Self> {
+        let floats = [1.0f32; TOKENS * K * WIDTH];
+        let routes = DeviceRoutes::upload(backend, &routes()?)?;
+        let mut map = RoutingMap::with_capacity(backend, TOKENS, K, EXPERTS)?;
+        ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend)?;
+        let (x, y) = (backend.from_slice(&floats)?, backend.from_slice(&floats)?);
+        let bytes = backend.alloc(q8_1::bytes(TOKENS * K, WIDTH)?)?;
+        backend.synchronize()?;
+        Ok(Self { x, y, bytes, routes, map })
+    }
+
+    fn call(&mut self, name: &str, backend: &dyn Backend) -> Result<()> {
+        let Self { x, y, bytes, routes, map } = self;
+        let q8 = |bytes, rows, cols| ops::Q8RowsMut::new(bytes, Layout::D4, rows, cols);
+        let out = |y, rows, cols| ops::MatrixMut::dense("out", y, rows, cols);
+        let rows = |rows, cols| ops::Matrix::dense("x", &*x, rows, cols);
+        let gate_up = || ops::GateUp::new(rows(TOKENS, WIDTH)?, ops::GateUpOrder::Split);
+        match name {
+            "import" => backend.import(HostBytes::from(vec![0; 4])).map(drop),
+            "upload" => backend.upload(y.slice_mut(..4)?, &[0.0; 4]),
+            "download" => backend.download(&*x).map(drop),
+            "fill" => backend.fill(y, 0),
+            "copy" => backend.copy(y, &*x),
+            "synchronize" => backend.synchronize(),
+            "quantize" => {
+                let out = q8(bytes, TOKENS, WIDTH)?;
+                ops::QuantizeRows::new(rows(TOKENS, WIDTH)?, out)?.launch(backend)
+            }
+            "scatter" => {
+                let out = q8(bytes, TOKENS * K, WIDTH)?;
+                ops::QuantizeScatter::new(rows(TOKENS, WIDTH)?, map, out)?.launch(backend)
+            }
+            "product" => {
+                let (ty, act) = (WeightType::Q8_0, ops::Q8Rows::new(&*bytes, Layout::D4, 1, 32)?);
+                let weights = ops::Weights::dense("weights", &*bytes, ty, 1, 2, 32)?;
+                ops::Product::new(weights, act, ops::Rows::Dense, out(y, 1, 2)?)?.launch(backend)
+            }
+            "router" => {
+                let (x, weights) = (rows(TOKENS, WIDTH)?, rows(EXPERTS, WIDTH)?);
+                ops::RouterScores::new(x, weights, out(y, TOKENS, EXPERTS)?)?.launch(backend)
+            }
+            "top-k" => {
+                let scores = rows(TOKENS, EXPERTS)?;
+                ops::TopK::new(scores, RouterNorm::Chosen, 1.0, routes)?.launch(backend)
+            }
+            "map" => ops::MapRoutes::new(routes.view(), map)?.launch(backend),
+            "swiglu" => ops::SwiGlu::new(gate_up()?, out(y, TOKENS, WIDTH / 2)?)?.launch(backend),
+            "swiglu + quantize" => {
+                let out = q8(bytes, TOKENS, WIDTH / 2)?;
+                ops::SwiGluQuantize::new(gate_up()?, out)?.launch(backend)
+            }
+            "combine" => {
+                let (x, out) = (rows(TOKENS * K, WIDTH)?, out(y, TOKENS, WIDTH)?);
+                ops::Combine::new(x, map, routes.view(), None, out)?.launch(backend)
+            }
+            other => panic!("no call is named {other}"),
+        }
+    }
+}
+
+#[test]
+fn whichever_call_says_that_a_map_failed_the_map_is_not_used() -> Result<()> {
+    for name in CALLS {
+        let (broken, good) = (Broken::new(Fault::LateMap), ReferenceBackend::new());
+        let (backend, good): (&dyn Backend, &dyn Backend) = (&broken, &good);
+        let (mut operands, mut rows) = (Operands::new(good)?, Rows::new(backend)?);
+        let routes = DeviceRoutes::upload(backend, &routes()?)?;
+        let mut map = RoutingMap::with_capacity(backend, TOKENS, K, EXPERTS)?;
+        ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend)?;
+        match operands.call(name, backend) {
+            Err(Error::Device { call, .. }) => assert_eq!(call, name),
+            other => panic!("{name}: {other:?}"),
+        }
+        // Nothing is left to say; the map is not there all the same, on this stream and on others.
+        backend.synchronize()?;
+        for stream in [backend, good] {
+            let error = rows.scatter(&map, stream).unwrap_err();
+            assert_eq!(error.to_string(), not_written("scatter: map"), "{name}");
+        }
+        // Without a failure the same call passes, and hides nothing.
+        Operands::new(good)?.call(name, good)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_dropped_stream_used_can_be_used_again() -> Result<()> {
+    let (reference, cpu) = (ReferenceBackend::new(), CpuBackend::new(CpuOptions::default())?);
+    for backend in [&reference as &dyn Backend, &cpu] {
+        let mut rows = Rows::new(backend)?;
+        let routes = DeviceRoutes::upload(backend, &routes()?)?;
+        let mut map = RoutingMap::with_capacity(backend, TOKENS, K, EXPERTS)?;
+        backend.synchronize()?;
+
+        // Written on a stream that nobody waits for: to be made again, from routes that it only read.
+        let other = backend.fork()?;
+        ops::MapRoutes::new(routes.view(), &mut map)?.launch(&*other)?;
+        let error = rows.scatter(&map, backend).unwrap_err();
+        assert!(matches!(error, Error::OtherStream { .. }), "{error}");
+        drop(other);
+        let error = rows.scatter(&map, backend).unwrap_err();
+        assert_eq!(error.to_string(), not_written("scatter: map"));
+        ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend)?;
+        rows.scatter(&map, backend)?;
+        backend.synchronize()?;
+
+        // Written and waited for, then read on: it holds when the stream is gone.
+        let other = backend.fork()?;
+        ops::MapRoutes::new(routes.view(), &mut map)?.launch(&*other)?;
+        other.synchronize()?;
+        rows.scatter(&map, &*other)?;
+        drop(other);
+        rows.scatter(&map, backend)?;
+        backend.synchronize()?;
+    }
+    Ok(())
+}
