@@ -1,6 +1,36 @@
-//! The scatter in the order of the output: when, and in which chunks of tokens.
+//! What is cut into chunks: routes of a map, and tokens of the scatter in the order of
+//! the output.
 
 use crate::shapes::ScatterShape;
+
+/// How the routes of a map are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapCut {
+    /// Chunks.
+    pub chunks: u64,
+    /// Routes of a chunk; the last may have fewer.
+    pub routes: u64,
+}
+
+impl MapCut {
+    /// Routes of a chunk are a multiple of this, so that ranking reads whole batches.
+    const STEP: u64 = 256;
+    /// Chunks for each multiprocessor, where there are routes enough.
+    const PER_UNIT: u64 = 4;
+
+    /// Enough to fill the device, but with no more counters than a small
+    /// multiple of the routes and experts: the map stays linear in them.
+    pub fn new(rows: u64, experts: u64, units: u64) -> Self {
+        let most = (units * Self::PER_UNIT).min(8 * rows / experts).max(1);
+        let routes = rows.div_ceil(most).next_multiple_of(Self::STEP).max(Self::STEP);
+        Self { chunks: rows.div_ceil(routes), routes }
+    }
+}
+
+/// Bits in which ids below `n` can differ.
+pub fn id_bits(n: u64) -> u32 {
+    u64::BITS - n.saturating_sub(1).leading_zeros()
+}
 
 /// From so many bytes of output on it is written in its order: neighbouring rows
 /// together, which saves more of the memory's time than listing the rows takes.
@@ -90,6 +120,35 @@ mod tests {
                 match chunks {
                     Some(chunks) => assert!(chunks.shared_bytes(shape, k) <= room, "{chunks:?}"),
                     None => assert!(room < shape.fixed_bytes + 16 * (144 + 6 * k as u32)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bits_cover_all_ids() {
+        for (n, expected) in
+            [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (512, 9), (513, 10), (4096, 12)]
+        {
+            assert_eq!(id_bits(n), expected, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_map_s_chunks_cover_all_routes_and_stay_few() {
+        for units in [1, 30, 132] {
+            for experts in [1, 8, 512, 65_536, (1 << 31) - 1] {
+                for rows in [0, 1, 255, 256, 257, 10, 6_000, 327_680, (1 << 31) - 1] {
+                    let MapCut { chunks, routes } = MapCut::new(rows, experts, units);
+                    let what = format!(
+                        "{rows} rows, {experts} experts, {units} units: {chunks} of {routes}"
+                    );
+                    assert!(routes > 0 && routes.is_multiple_of(MapCut::STEP), "{what}");
+                    assert!(chunks * routes >= rows, "{what}");
+                    assert!(chunks == 0 || (chunks - 1) * routes < rows, "{what}");
+                    assert!(u32::try_from(routes).is_ok(), "{what}");
+                    assert!(chunks * experts <= (8 * rows).max(experts), "{what}");
+                    assert!(chunks <= units * MapCut::PER_UNIT, "{what}");
                 }
             }
         }

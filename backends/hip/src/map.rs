@@ -3,6 +3,7 @@
 use strata_core::Result;
 use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
+use strata_kernels_hip::chunks::{MapCut, id_bits};
 use strata_kernels_hip::{args, shapes};
 
 use crate::HipBackend;
@@ -12,17 +13,6 @@ use crate::operand::{at, at_mut};
 
 /// The source of these kernels.
 pub(crate) const UNIT: &str = "map";
-/// Routes of a chunk at least, where there are fewer chunks than the device can run.
-const CHUNK: u32 = 1024;
-/// Counters at most, unless one chunk alone has more experts.
-const COUNTERS: u64 = 1 << 24;
-
-/// How the routes are cut: chunks and the routes of each.
-fn cut(routes: u32, experts: u32, units: u32) -> (u32, u32) {
-    let most = (COUNTERS / u64::from(experts)).clamp(1, u64::from(units) * 8) as u32;
-    let size = routes.div_ceil(most).max(CHUNK).next_multiple_of(CHUNK);
-    (routes.div_ceil(size), size)
-}
 
 impl HipBackend {
     pub(crate) fn launch_map(&self, op: &mut Checked<MapRoutes<'_>>) -> Result<()> {
@@ -39,7 +29,8 @@ impl HipBackend {
             return unsafe { stream.device.runtime.fill(bounds, 0, bytes, stream.handle) };
         }
         let [threads, rank_threads, experts_at_once, range] = self.shape(UNIT, shapes::MAP)?;
-        let (chunks, chunk_routes) = cut(rows, experts, stream.device.info.units);
+        let cut = MapCut::new(rows.into(), experts.into(), stream.device.info.units.into());
+        let (chunks, chunk_routes) = (cut.chunks as u32, cut.routes as u32);
         let counters = experts as usize * chunks as usize * size_of::<u32>();
         let counts = HipMemory::new(&stream.device, counters)?;
         let args = args::Map {
@@ -54,7 +45,7 @@ impl HipBackend {
             chunks,
             chunk_routes,
             // Ids are compared within a range of experts, from its first on.
-            id_bits: u32::BITS - (experts.min(range) - 1).leading_zeros(),
+            id_bits: id_bits(experts.min(range).into()),
         };
         for (name, launch) in [
             ("strata_map_count", Launch::row(chunks, threads)),
@@ -70,24 +61,5 @@ impl HipBackend {
             unsafe { self.launch(UNIT, name, launch, &args)? };
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_cover_the_routes_once() {
-        for routes in [1, 2, 1023, 1024, 1025, 81_920, 327_680, i32::MAX as u32] {
-            for experts in [1, 8, 512, 1 << 20, i32::MAX as u32] {
-                for units in [1, 2, 60, 304] {
-                    let (chunks, size) = cut(routes, experts, units);
-                    assert!(u64::from(chunks) * u64::from(size) >= u64::from(routes));
-                    assert!(u64::from(chunks - 1) * u64::from(size) < u64::from(routes));
-                    assert!(chunks == 1 || u64::from(chunks) * u64::from(experts) <= COUNTERS);
-                }
-            }
-        }
     }
 }
