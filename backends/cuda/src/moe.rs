@@ -9,8 +9,8 @@ use strata_core::routing::RouterNorm;
 use strata_kernels_cuda::{args, shapes};
 
 use crate::backend::CudaBackend;
-use crate::operand::{self, Rows, TURNS, at, at_mut};
-use crate::stream::Grid;
+use crate::operand::{self, Rows, at, at_mut};
+use crate::stream::{Grid, TURNS};
 
 /// The fused kernels, by layout.
 const SWIGLU_QUANTIZE: [&str; 3] =

@@ -1,15 +1,13 @@
-//! Operands as kernels take them: addresses, sizes, and what they are aligned to.
+//! Operands as the shared kernels take them: addresses, sizes, and what they are
+//! aligned to. The HIP backend has this file, too.
 
 use strata_core::Layout;
-use strata_core::backend::ops::{Matrix, MatrixMut, ReportTo};
-use strata_core::backend::{Slice, SliceMut};
-use strata_kernels_cuda::args;
+use strata_core::backend::ops::{Matrix, MatrixMut, QuantizeScatter, ReportTo};
+use strata_core::backend::{Checked, Slice, SliceMut};
 
+use crate::kernels::args;
+use crate::kernels::chunks::Chunks;
 use crate::memory::{address, address_mut};
-
-/// Turns of a grid that reads and writes memory: more blocks than run at once,
-/// so that early ones are followed by others.
-pub(crate) const TURNS: u64 = 4;
 
 /// Where values to be read are.
 pub(crate) fn at<T: bytemuck::Pod>(slice: Slice<'_, T>) -> u64 {
@@ -76,5 +74,58 @@ pub(crate) fn of_layout(layout: Layout, names: [&'static str; 3]) -> &'static st
         Layout::D4 => d4,
         Layout::DS4 => ds4,
         Layout::D2S6 => d2s6,
+    }
+}
+
+/// The arguments of the scatter that writes a token's rows at once.
+pub(crate) fn scatter(op: &mut Checked<QuantizeScatter<'_>>) -> args::Quantize {
+    let x = Rows::from(op.x());
+    let map = op.map();
+    let report = report(op.report_to());
+    let out = op.out();
+    let (out_rows, k_blocks) = (out.rows(), out.k_blocks());
+    let out = at_mut(out.data());
+    args::Quantize {
+        x: x.address,
+        src: 0,
+        tokens: 0,
+        slot: at(map.slot()),
+        out,
+        report,
+        items: x.rows as i64,
+        out_rows: out_rows as i64,
+        cols: x.cols as i64,
+        stride: x.stride as i64,
+        k: map.k() as u32,
+        k_blocks: k_blocks as u32,
+        vector: x.aligned().into(),
+        aligned: aligned(out).into(),
+    }
+}
+
+/// The arguments of the scatter that writes in the order of the output.
+pub(crate) fn scatter_in_order(
+    op: &mut Checked<QuantizeScatter<'_>>,
+    chunks: Chunks,
+) -> args::Scatter {
+    let map = op.map();
+    let direct = scatter(op);
+    args::Scatter {
+        x: direct.x,
+        src: at(map.src()),
+        bounds: at(map.bounds()),
+        out: direct.out,
+        report: direct.report,
+        out_rows: direct.out_rows,
+        cols: direct.cols,
+        stride: direct.stride,
+        tokens: direct.items as u32,
+        k: direct.k,
+        experts: map.experts() as u32,
+        k_blocks: direct.k_blocks,
+        chunks: chunks.count,
+        chunk_tokens: chunks.tokens,
+        vector: direct.vector,
+        aligned: direct.aligned,
     }
 }

@@ -6,8 +6,8 @@ use strata_core::backend::{Checked, Quantize};
 use strata_kernels_cuda::{args, shapes};
 
 use crate::backend::CudaBackend;
-use crate::operand::{self, Rows, TURNS};
-use crate::stream::Grid;
+use crate::operand::{self, Rows};
+use crate::stream::{Grid, TURNS};
 
 /// The kernels, by layout.
 pub(crate) const NAMES: [&str; 3] =

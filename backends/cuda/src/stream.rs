@@ -204,6 +204,10 @@ impl Drop for Stream {
     }
 }
 
+/// Turns of a grid that reads and writes memory: more blocks than run at once,
+/// so that early ones are followed by others.
+pub(crate) const TURNS: u64 = 4;
+
 /// How many blocks a launch has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Grid {

@@ -28,12 +28,16 @@ mod memory;
 mod mmq;
 mod module;
 mod moe;
+// The kernels are shared, and so is how they take their operands.
+#[path = "../../cuda/src/operand.rs"]
 mod operand;
 mod options;
 mod quantize;
 mod runtime;
 mod scatter;
 mod stream;
+
+use strata_kernels_hip as kernels;
 
 pub use device::{HipBackend, best, devices};
 pub use options::HipOptions;

@@ -10,7 +10,6 @@
 
 template <typename T, typename Tile> struct Multiply {
     typedef Shared<T, Tile> At;
-    static constexpr int groups_per_chunk = T::group < chunk_values ? chunk_values / T::group : 1;
     static constexpr int chunks_per_group = T::group > chunk_values ? T::group / chunk_values : 1;
     static constexpr float shift = 12582912.0f; // 1.5 * 2^23
     static constexpr i32 shift_bits = 0x4b400000;
