@@ -9,13 +9,14 @@
 
 mod bytes;
 mod decode;
+mod gpt2;
+mod llama;
 mod merge;
 mod special;
 mod split;
 mod vocab;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use strata_core::gguf::Gguf;
 use strata_core::{Error, Result};
@@ -23,10 +24,10 @@ use strata_core::{Error, Result};
 pub use decode::Decoder;
 pub use vocab::Kind;
 
-use merge::Merger;
+use gpt2::Gpt2;
+use llama::Llama;
 use special::{Part, Specials};
-use split::Splitter;
-use vocab::{Vocab, array, key};
+use vocab::{Vocab, key};
 
 /// What llama vocabularies have for a space.
 const SPACE: &str = "\u{2581}";
@@ -55,33 +56,8 @@ pub struct Tokenizer {
 
 enum Model {
     Gpt2(Box<Gpt2>),
-    Llama(Llama),
+    Llama(Box<Llama>),
 }
-
-/// Byte-pair encoding over bytes.
-struct Gpt2 {
-    splitter: Splitter,
-    ignore_merges: bool,
-    /// The symbol of every byte. Symbols below the number of words are words.
-    symbols: [u32; 256],
-    /// Rank and merged symbol of a pair of symbols.
-    merges: HashMap<(u32, u32), (u32, u32)>,
-    /// Words by their bytes.
-    words: HashMap<Box<[u8]>, u32>,
-    count: u32,
-}
-
-/// Byte-pair encoding over characters, by scores.
-struct Llama {
-    /// Word and rank of a text; the smaller rank is the higher score.
-    words: HashMap<Box<[u8]>, (u32, i64)>,
-    /// The most bytes of a word.
-    longest: u32,
-    bytes: [Option<u32>; 256],
-}
-
-/// A symbol of a llama text that is no word.
-const NO_WORD: u32 = u32::MAX;
 
 impl Tokenizer {
     /// Reads a model's tokenizer.
@@ -126,7 +102,7 @@ impl Tokenizer {
         } else {
             let add_space = head.bool(&key("add_space_prefix"))?.unwrap_or(true);
             let (model, pieces) = Llama::load(gguf, &vocab)?;
-            (Model::Llama(model), pieces, true, add_space)
+            (Model::Llama(Box::new(model)), pieces, true, add_space)
         };
         let add_bos = vocab.add_bos.unwrap_or(add_bos);
         if add_bos && vocab.bos.is_none() {
@@ -297,180 +273,4 @@ fn uncovered(byte: u8) -> Error {
         format!("byte {byte:#04x}"),
         "text that the vocabulary has words for: it has none for this byte, nor an unknown word",
     )
-}
-
-impl Gpt2 {
-    fn load(gguf: &Gguf, vocab: &Vocab, pre: split::Pre) -> Result<(Self, Vec<Box<[u8]>>)> {
-        let alphabet = bytes::alphabet();
-        let count = vocab.texts.len() as u32;
-        let mut words = HashMap::with_capacity(vocab.texts.len());
-        let mut pieces = Vec::with_capacity(vocab.texts.len());
-        for (id, (text, kind)) in (0..count).zip(vocab.texts.iter().zip(&vocab.kinds)) {
-            let (piece, reached) = match (kind, vocab.byte(id)) {
-                (Kind::Byte, Some(byte)) => ([byte].into(), true),
-                (Kind::Normal | Kind::Byte, _) => bytes::decode(text, &alphabet),
-                (Kind::UserDefined, _) => (text.clone(), false),
-                (Kind::Unknown | Kind::Control | Kind::Unused, _) => (Box::default(), false),
-            };
-            // A word in plain text is no result of a merge: it is shown, and never made.
-            if reached && !piece.is_empty() {
-                words.entry(piece.clone()).or_insert(id);
-            }
-            pieces.push(piece);
-        }
-
-        // Merges may pass through texts that are no words: those get symbols past the words.
-        let mut others: HashMap<Box<[u8]>, u32> = HashMap::new();
-        let mut symbol = |text: &[u8]| -> u32 {
-            if let Some(&id) = words.get(text) {
-                return id;
-            }
-            let next = count + others.len() as u32;
-            *others.entry(text.into()).or_insert(next)
-        };
-        let symbols = std::array::from_fn(|byte| symbol(&[byte as u8]));
-        let merges_key = key("merges");
-        let list = array(gguf, &merges_key, "strings of UTF-8", |value| value.as_str())?
-            .ok_or_else(|| {
-                Error::invalid(&merges_key, "nothing", "the merges, which a gpt2 vocabulary needs")
-            })?;
-        let mut merges = HashMap::with_capacity(list.len());
-        for (rank, text) in (0u32..).zip(list) {
-            // The first space after the first character: a left part may begin with one.
-            let first = text.chars().next().map_or(0, char::len_utf8);
-            let cut = text[first..].find(' ').map(|at| at + first);
-            let Some((left, right)) = cut.map(|at| (&text[..at], &text[at + 1..])) else {
-                let field = format!("{merges_key}[{rank}]");
-                return Err(Error::invalid(field, text.escape_debug(), "two parts and a space"));
-            };
-            let (left, _) = bytes::decode(left.as_bytes(), &alphabet);
-            let (right, _) = bytes::decode(right.as_bytes(), &alphabet);
-            let merged = symbol(&[&*left, &*right].concat());
-            let pair = (symbol(&left), symbol(&right));
-            merges.entry(pair).or_insert((rank, merged));
-        }
-        let splitter = Splitter::new(pre)?;
-        let ignore_merges = pre.ignore_merges;
-        Ok((Self { splitter, ignore_merges, symbols, merges, words, count }, pieces))
-    }
-
-    fn encode(&self, text: &str, vocab: &Vocab, out: &mut Vec<u32>) -> Result<()> {
-        let mut merger = Merger::<u32>::new();
-        for piece in self.splitter.pieces(text) {
-            let bytes = piece.as_bytes();
-            if (self.ignore_merges || bytes.len() == 1)
-                && let Some(&id) = self.words.get(bytes)
-            {
-                out.push(id);
-                continue;
-            }
-            merger.clear();
-            for (at, &byte) in bytes.iter().enumerate() {
-                merger.push(self.symbols[usize::from(byte)], at, 1);
-            }
-            merger.run(|left, right| self.merges.get(&(left.id, right.id)).copied());
-            for symbol in merger.rest() {
-                if symbol.id < self.count {
-                    out.push(symbol.id);
-                    continue;
-                }
-                for &byte in &bytes[symbol.range()] {
-                    let id = self.symbols[usize::from(byte)];
-                    let id = Some(id).filter(|&id| id < self.count).or(vocab.unknown);
-                    out.push(id.ok_or_else(|| uncovered(byte))?);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Llama {
-    fn load(gguf: &Gguf, vocab: &Vocab) -> Result<(Self, Vec<Box<[u8]>>)> {
-        let scores_key = key("scores");
-        let scores = array(gguf, &scores_key, "f32", |value| value.as_f32())?;
-        let scores = scores.unwrap_or_else(|| vec![0.0; vocab.texts.len()]);
-        if scores.len() != vocab.texts.len() {
-            let expected = format!("{}, one for each word", vocab.texts.len());
-            return Err(Error::invalid(scores_key, scores.len(), expected));
-        }
-        if let Some(at) = scores.iter().position(|score| score.is_nan()) {
-            return Err(Error::invalid(format!("{scores_key}[{at}]"), "NaN", "a number"));
-        }
-        let mut words = HashMap::with_capacity(vocab.texts.len());
-        let mut pieces = Vec::with_capacity(vocab.texts.len());
-        let mut bytes = [None; 256];
-        let mut longest = 0;
-        for (id, (text, kind)) in (0u32..).zip(vocab.texts.iter().zip(&vocab.kinds)) {
-            let at = id as usize;
-            let mut piece: Box<[u8]> = Box::default();
-            match kind {
-                Kind::Normal | Kind::UserDefined => {
-                    piece = match std::str::from_utf8(text) {
-                        Ok(text) => text.replace(SPACE, " ").into_bytes().into(),
-                        Err(_) => text.clone(),
-                    };
-                    if !text.is_empty() {
-                        // Ranks ascend as scores descend; -0 is 0.
-                        let rank = -i64::from(ordered(scores[at] + 0.0));
-                        words.insert(text.clone(), (id, rank));
-                        longest = longest.max(text.len() as u32);
-                    }
-                }
-                Kind::Byte => {
-                    if let Some(byte) = vocab.byte(id) {
-                        piece = [byte].into();
-                        bytes[usize::from(byte)] = Some(id);
-                    }
-                }
-                Kind::Unknown | Kind::Control | Kind::Unused => {}
-            }
-            pieces.push(piece);
-        }
-        Ok((Self { words, longest, bytes }, pieces))
-    }
-
-    fn encode(&self, text: &str, vocab: &Vocab, out: &mut Vec<u32>) -> Result<()> {
-        let bytes = text.as_bytes();
-        let word = |text: &[u8]| self.words.get(text).copied();
-        let mut merger = Merger::<i64>::new();
-        for (at, character) in text.char_indices() {
-            let len = character.len_utf8();
-            let id = word(&bytes[at..at + len]).map_or(NO_WORD, |(id, _)| id);
-            merger.push(id, at, len);
-        }
-        merger.run(|left, right| {
-            if left.len + right.len > self.longest {
-                return None;
-            }
-            let (id, rank) = word(&bytes[left.range().start..right.range().end])?;
-            Some((rank, id))
-        });
-        for symbol in merger.rest() {
-            if symbol.id != NO_WORD {
-                out.push(symbol.id);
-                continue;
-            }
-            // One character that is no word: its bytes, or one unknown word for all of them.
-            let character = &bytes[symbol.range()];
-            let ids: Option<Vec<u32>> =
-                character.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
-            match (ids, vocab.unknown) {
-                (Some(ids), _) => out.extend(ids),
-                (None, Some(unknown)) => out.push(unknown),
-                (None, None) => {
-                    let missing = |byte: &&u8| self.bytes[usize::from(**byte)].is_none();
-                    let byte = character.iter().find(missing).copied().unwrap_or_default();
-                    return Err(uncovered(byte));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A float's place in the order of all floats that are no NaN.
-fn ordered(x: f32) -> i32 {
-    let bits = x.to_bits() as i32;
-    bits ^ (((bits >> 31) as u32) >> 1) as i32
 }
