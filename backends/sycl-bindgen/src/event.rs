@@ -25,8 +25,18 @@ impl Drop for Event {
     }
 }
 
+impl Queue {
+    /// Marks the point after everything submitted so far.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn record(&self) -> Result<Event, Error> {
+        Event::record(self)
+    }
+}
+
 impl Event {
-    pub(crate) fn record(queue: &Queue) -> Result<Self, Error> {
+    fn record(queue: &Queue) -> Result<Self, Error> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the queue is live and `raw` is valid for the call.
         let code = unsafe { (queue.api().event_record)(queue.raw(), &mut raw) };
