@@ -7,21 +7,17 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::RouterNorm;
 use strata_kernels_sycl::Unit;
+use strata_kernels_sycl::args::Step;
 use sycl_bindgen::Arg;
 
 use crate::SyclBackend;
 use crate::launch::{read, read_or_null, write};
-use crate::quantize::{Step, size};
+use crate::quantize::{reporting, size};
 
 impl SyclBackend {
-    /// Units of work of rows of columns: as many columns at once as the
-    /// source's COLUMNS.
+    /// Units of work of a row of columns.
     fn column_units(&self, cols: usize) -> u64 {
-        let each = match self.shared.form.lanes {
-            1 => 1,
-            lanes => 4 * lanes as usize,
-        };
-        cols.div_ceil(each) as u64
+        cols.div_ceil(self.shared.form.columns() as usize) as u64
     }
 }
 
@@ -37,9 +33,8 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             ..Step::default()
         };
-        let lanes = self.shared.form.lanes as usize;
-        // Tokens that share a tile of router rows: the source's SCORE_TOKENS.
-        let tokens = if lanes > 1 { 16 } else { 1 };
+        let form = &self.shared.form;
+        let (lanes, tokens) = (form.lanes as usize, form.score_tokens() as usize);
         let total = out.rows().div_ceil(tokens) as u64 * out.cols().div_ceil(lanes) as u64;
         let to = write(out.data());
         let (stride, width) = (weights.stride() as u64, size(x.cols()));
@@ -62,7 +57,7 @@ impl MoeOps for SyclBackend {
         let [tokens, experts, k] = [scores.rows(), scores.cols(), op.k()].map(size);
         let all = u32::from(op.norm() == RouterNorm::All);
         let scale = op.scale();
-        let (step, word) = Step::default().reporting(op.report_to());
+        let (step, word) = reporting(Step::default(), op.report_to());
         let (ids, weights) = op.out();
         let args = [
             read(scores.data()),
@@ -118,7 +113,7 @@ impl MoeOps for SyclBackend {
         };
         let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
-        let (step, word) = step.reporting(op.report_to());
+        let (step, word) = reporting(step, op.report_to());
         let args =
             [read(gate_up.matrix().data()), read_or_null(tokens), to, word, Arg::value(&step)];
         // SAFETY: the arguments of `swiglu_quantize`, whose shapes core has checked.
