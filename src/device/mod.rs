@@ -178,7 +178,8 @@ impl Device {
     /// Every backend, whether this binary has it, and its devices.
     pub fn list() -> Vec<BackendState> {
         BackendKind::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|kind| {
                 let runs = runs(kind);
                 let built = runs.is_ok();

@@ -50,6 +50,18 @@ impl Event {
         check(self.queue.api(), code, "waiting for an event")
     }
 
+    /// Whether all before it has run; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn passed(&self) -> Result<bool, Error> {
+        let mut passed = 0;
+        // SAFETY: the handle is live and `passed` is valid for the call.
+        let code = unsafe { (self.queue.api().event_passed)(self.raw.as_ptr(), &mut passed) };
+        check(self.queue.api(), code, "asking whether an event has passed")?;
+        Ok(passed != 0)
+    }
+
     /// Device time from this event to a later one of the same queue; waits for
     /// both.
     ///

@@ -54,6 +54,11 @@ impl Queue {
         Ok(Queue(Arc::new(Inner { runtime, raw, device: index })))
     }
 
+    /// The runtime that it is of.
+    pub fn runtime(&self) -> &'static Runtime {
+        self.0.runtime
+    }
+
     /// The index of its device.
     pub fn device(&self) -> u32 {
         self.0.device

@@ -168,6 +168,34 @@ fn runs_in_three_dimensions_and_refuses_ranges_that_do_not_divide() {
 }
 
 #[test]
+fn a_launch_that_fails_for_want_of_resources_is_no_lack_of_memory() {
+    let _turn = beside_others();
+    let Some(queue) = queue() else { return };
+    let bundle = bundle(&queue);
+    let reverse = bundle.kernel("reverse").unwrap();
+    let (from, to) = (queue.alloc(64 * 4).unwrap(), queue.alloc(64 * 4).unwrap());
+    let span = [0i32, 64];
+    let more = queue.runtime().device(queue.device()).unwrap().local_memory + 4096;
+    let args = [Arg::buffer(&to), Arg::buffer(&from), Arg::value(&span), Arg::local(more)];
+    // SAFETY: 64 floats lie in both; the launch is refused for its local memory.
+    let launched = unsafe { reverse.launch(&queue, &args, Range::linear(64, 16)) };
+    let e = launched.and_then(|()| queue.wait()).expect_err("more local memory than there is");
+    println!("{e}");
+    assert_ne!(e.code(), Some(Code::OutOfMemory));
+}
+
+#[test]
+fn an_event_passes_when_what_came_before_has_run() {
+    let _turn = beside_others();
+    let Some(queue) = queue() else { return };
+    let mut buffer = queue.alloc(64 << 20).unwrap();
+    buffer.fill(0, 1, 64 << 20).unwrap();
+    let event = queue.record().unwrap();
+    event.wait().unwrap();
+    assert!(event.passed().unwrap());
+}
+
+#[test]
 fn says_why_a_kernel_does_not_build() {
     let _turn = beside_others();
     let Some(queue) = queue() else { return };

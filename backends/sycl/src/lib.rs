@@ -27,6 +27,7 @@ mod map;
 mod memory;
 mod mmq;
 mod moe;
+mod pool;
 mod quantize;
 mod scatter;
 

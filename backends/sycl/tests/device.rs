@@ -158,6 +158,43 @@ fn nothing_leaks_over_a_thousand_streams_and_products() {
 }
 
 #[test]
+fn memory_comes_back_only_when_its_last_launch_has_run() {
+    let _turn = beside_others();
+    let Some(backend) = open() else { return };
+    let backend: &dyn Backend = &backend;
+    let (rows, cols, tokens, ty) = (1024, 2048, 1024, WeightType::Q8_0);
+    let weights = random_blocks(ty, 1, rows * cols / ty.block_values());
+    let weights = backend.from_slice(&weights).unwrap();
+    let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, cols).unwrap()).unwrap();
+    backend.fill(&mut q8, 0).unwrap();
+    let ones = vec![1.0f32; tokens * rows];
+    for round in 0..5 {
+        let mut x = backend.alloc::<f32>(tokens * rows).unwrap();
+        backend.synchronize().unwrap();
+        for _ in 0..2 {
+            Product::new(
+                Weights::dense("weights", &weights, ty, 1, rows, cols).unwrap(),
+                Q8Rows::new(&q8, ty.layout(), tokens, cols).unwrap(),
+                Rows::Dense,
+                MatrixMut::dense("out", &mut x, tokens, rows).unwrap(),
+            )
+            .unwrap()
+            .launch(backend)
+            .unwrap();
+        }
+        drop(x);
+        // Taken by the stream that still writes what was dropped, and handed to one made later.
+        let mut y = backend.alloc::<f32>(tokens * rows).unwrap();
+        let later = backend.fork().unwrap();
+        later.upload(&mut y, &ones).unwrap();
+        later.synchronize().unwrap();
+        backend.synchronize().unwrap();
+        let wrong = later.download(&y).unwrap().iter().filter(|&&v| v != 1.0).count();
+        assert_eq!(wrong, 0, "of {} values, in round {round}", ones.len());
+    }
+}
+
+#[test]
 fn streams_of_several_threads_share_the_pool() {
     let _turn = beside_others();
     let Some(backend) = open() else { return };

@@ -117,7 +117,7 @@ fn every_type_compiles_to_products_of_matrices() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("strata-matrix-{}", std::process::id()));
-    let types = WeightType::ALL.map(|ty| (ty.name(), 16));
+    let types = WeightType::ALL.iter().map(|ty| (ty.name(), 16));
     let others = [("check", 8), ("check", 16), ("Q4_K", 8), ("IQ2_XS", 8)];
     for (name, sub_group) in types.into_iter().chain(others) {
         let module = compiled(&folder, name, sub_group);

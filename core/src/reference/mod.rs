@@ -7,10 +7,16 @@
 //!
 //! Top-k and the map have one plain form, in [`crate::routing`].
 
+mod attention;
 mod layer;
 mod mmq;
+mod model;
 mod quantize;
 
+pub use attention::{Digits, append, attend, digits};
 pub use layer::{combine, router_scores, swiglu};
 pub use mmq::mmq;
+pub use model::{
+    FloatType, Pairs, add, float_product, gate, layer_norm, rms_norm, rope, scale, softcap,
+};
 pub use quantize::{quantize, quantize_row};

@@ -1,0 +1,9 @@
+//! Whole models over Strata's backends: the part that runs on the host.
+//!
+//! - [`sample`]: the choice of a token; stop strings.
+//! - [`template`]: a conversation to a prompt.
+//! - [`tokenizer`]: text to ids and back, from the metadata of a GGUF file.
+
+pub mod sample;
+pub mod template;
+pub mod tokenizer;

@@ -1,0 +1,5 @@
+//! The host's part of a model: text, ids, templates, on small vocabularies.
+
+mod common;
+mod templates;
+mod tokenizer;
