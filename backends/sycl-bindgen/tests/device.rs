@@ -6,7 +6,10 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sycl_bindgen::{Arg, Bundle, Code, Error, Kind, Options, Queue, Range, Runtime};
+use sycl_bindgen::{
+    Arg, Bundle, Code, Error, Kind, Options, Queue, Range, Runtime, Settings, found, restart_with,
+    variables,
+};
 
 const OPTIONS: [&str; 1] = ["-ffp-contract=off"];
 
@@ -41,6 +44,9 @@ void where(int *to) {
 /// what a machine without a card has.
 fn queue() -> Option<Queue> {
     let required = std::env::var_os("STRATA_REQUIRE_SYCL").is_some();
+    if let Ok(found) = found() {
+        restart_with(&variables(&found, Settings::default())).expect("the test starts again");
+    }
     let runtime = match Runtime::load(Options::default()) {
         Ok(runtime) => runtime,
         Err(e @ Error::Load { .. }) => panic!("what was found does not load: {e}"),

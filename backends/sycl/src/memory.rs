@@ -141,7 +141,10 @@ impl Shared {
         let most = self.device.max_allocation;
         let hint = match self.device.kind {
             Kind::Cpu => "; CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=64GB, say, lets it give more",
-            _ => "",
+            _ => {
+                "; UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, set when the program starts, lets \
+                 Level Zero give more"
+            }
         };
         Error::Device {
             device: self.info.id.to_string(),

@@ -13,10 +13,12 @@ use strata_core::backend::{Backend, BackendKind};
 use strata_core::format::random_blocks;
 use strata_core::prefill::normals;
 use strata_core::{Error, WeightType, q8_1, reference};
-use strata_sycl::{SyclBackend, best, devices, runtime};
-use sycl_bindgen::{Options, Runtime};
+use strata_sycl::{SyclBackend, best, devices, environment, runtime};
+use sycl_bindgen::{Options, Runtime, restart_with};
 
 fn open() -> Option<SyclBackend> {
+    // What the runtime wants to find in the environment is set from outside.
+    restart_with(&environment()).expect("the test starts again");
     match SyclBackend::open(0) {
         Ok(backend) => Some(backend),
         Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
