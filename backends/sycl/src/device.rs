@@ -3,19 +3,21 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
+    StreamState,
 };
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
-use sycl_bindgen::{Device, Event, Queue, Runtime};
+use sycl_bindgen::{Device, Event, Queue, Runtime, UsmBuffer};
 
 use crate::error::device;
 use crate::kernels::Kernels;
-use crate::memory::{Pool, SyclMemory, pointer, pointer_mut};
+use crate::memory::{SyclMemory, kept_bytes, pointer, pointer_mut};
+use crate::pool::Pool;
 use crate::{check, form, list};
 
 /// One stream on one SYCL device.
@@ -35,9 +37,11 @@ pub(crate) struct Shared {
     pub(crate) form: Form,
     /// What memory is allocated with.
     pub(crate) base: Queue,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Pool<UsmBuffer, Event>,
     pub(crate) kernels: Kernels,
     streams: Mutex<Vec<Weak<Stream>>>,
+    /// Why a stream that ended may still run: no memory is used again then.
+    lost: OnceLock<sycl_bindgen::Error>,
 }
 
 /// One ordered queue.
@@ -69,15 +73,19 @@ impl SyclBackend {
         let mut form = form::pick(&found)?;
         let kernels = Kernels::default();
         let note = check::check(&info, &base, &mut form)?;
+        let mut info = info;
+        info.arch = form::name(&found, &form, note.as_deref());
+        let pool = Pool::new(kept_bytes(&found));
         let shared = Arc::new(Shared {
-            info: DeviceInfo { arch: form::name(&found, &form, note.as_deref()), ..info },
+            info,
             runtime,
             device: found,
             form,
             base,
-            pool: Pool::default(),
+            pool,
             kernels,
             streams: Mutex::default(),
+            lost: OnceLock::new(),
         });
         open.push((index, Arc::downgrade(&shared)));
         Self::on(shared)
@@ -114,25 +122,28 @@ impl Shared {
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Streams that may run something.
-    pub(crate) fn streams(&self) -> usize {
-        self.live().len()
-    }
-
-    /// Waits for all streams. What failed on one is for its own
-    /// `synchronize` to report: an event's wait leaves it there.
-    pub(crate) fn settle(&self) {
-        for stream in self.live() {
-            let _ = stream.queue.record().and_then(|event| event.wait());
+    /// What every stream passes when all that it was given so far has run.
+    ///
+    /// # Errors
+    /// Where that cannot be said of a stream, or could not be when one ended.
+    pub(crate) fn fences(&self) -> std::result::Result<Vec<Event>, sycl_bindgen::Error> {
+        if let Some(error) = self.lost.get() {
+            return Err(error.clone());
         }
+        self.live().iter().map(|stream| stream.queue.record()).collect()
     }
 }
 
 impl Drop for SyclBackend {
     fn drop(&mut self) {
         // Marks may keep the queue, which would wait only then. Core takes what was not waited for
-        // as failed, so the error has no use.
-        let _ = self.queue().wait();
+        // as failed, so an error of that has no use.
+        let ran = self.queue().wait();
+        // An event's wait says whether all has run, and nothing of what failed by it.
+        let ran = ran.or_else(|_| self.queue().record().and_then(|event| event.wait()));
+        if let Err(error) = ran {
+            let _ = self.shared.lost.set(error);
+        }
     }
 }
 
@@ -145,11 +156,20 @@ impl Mark for SyclMark {
     }
 }
 
+/// A point of a stream that other streams of the device can wait for.
+struct SyclEvent(Event);
+
+impl RawEvent for SyclEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// Uploads that are larger wait in between, so that no runtime stages all of it.
 const UPLOAD_CHUNK: usize = 256 << 20;
 
 // SAFETY: handles of one index share one `Shared` and its memory; kernels get the addresses and sizes of
-// what they are handed, in one in-order queue; memory waits for all queues before it is used again.
+// what they are handed, in one in-order queue; memory is used again when all queues have passed it.
 unsafe impl Backend for SyclBackend {
     fn device(&self) -> &DeviceInfo {
         &self.shared.info
@@ -167,11 +187,11 @@ unsafe impl Backend for SyclBackend {
         Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(self.shared.alloc(bytes)?))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.shared.alloc(*bytes)?))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         let memory = self.shared.alloc(host.len())?;
         self.copy_in(memory.as_ptr(), host.as_slice())?;
         Ok(Box::new(memory))
@@ -186,7 +206,7 @@ unsafe impl Backend for SyclBackend {
         // `dst`; the wait below ends the copy before either can go.
         unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
             .map_err(|e| self.error("download", e))?;
-        self.synchronize_raw()
+        self.finish()
     }
 
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
@@ -201,8 +221,20 @@ unsafe impl Backend for SyclBackend {
             .map_err(|e| self.error("copy", e))
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
-        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        self.finish()
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        let event = self.queue().record().map_err(|e| self.error("record", e))?;
+        Ok(Box::new(SyclEvent(event)))
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        let Some(SyclEvent(event)) = event.as_any().downcast_ref() else {
+            return Err(Error::invalid("event", "one of another backend", "an event of sycl"));
+        };
+        self.queue().wait_for(event).map_err(|e| self.error("wait for an event", e))
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {
@@ -220,6 +252,11 @@ unsafe impl Backend for SyclBackend {
 }
 
 impl SyclBackend {
+    /// Waits for all that was submitted.
+    fn finish(&self) -> Result<()> {
+        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    }
+
     fn copy_in(&self, to: *mut core::ffi::c_void, src: &[u8]) -> Result<()> {
         let mut to = to;
         for chunk in src.chunks(UPLOAD_CHUNK) {
@@ -227,7 +264,7 @@ impl SyclBackend {
             // sure; the wait ends the copy before `src` can change.
             unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }
                 .map_err(|e| self.error("upload", e))?;
-            self.synchronize_raw()?;
+            self.finish()?;
             to = to.wrapping_byte_add(chunk.len());
         }
         Ok(())

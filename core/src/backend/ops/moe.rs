@@ -112,14 +112,15 @@ impl<'a> GateUp<'a> {
         self.matrix.cols() / self.order.parts()
     }
 
-    fn admit(&self, what: &str, backend: &dyn Backend) -> Result<()> {
+    fn admit(&self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.matrix.device())?;
         let PerExpert { scale, bias, map } = self.per_expert;
         for (operand, matrix) in [("scales", scale), ("biases", bias)] {
             if let Some(matrix) = matrix {
-                same_device(&format!("{what}: {operand}"), matrix.data().device(), backend.id())?;
+                to.lives_on(operand, matrix.device())?;
             }
         }
-        map.map_or(Ok(()), |map| map.read(&format!("{what}: map"), backend))
+        to.reads("map", map)
     }
 
     /// How hidden values come from gate and up.
@@ -151,28 +152,24 @@ impl<'a> SwiGlu<'a> {
         Ok(Self { gate_up, out })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("swiglu: input", self.gate_up.matrix.data().device()),
-                ("swiglu: output", self.out.device()),
-            ],
-        )?;
-        self.gate_up.admit("swiglu", backend)?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.swiglu(&mut Checked(self)))
-    }
-
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
+    }
+}
+
+impl Operation for SwiGlu<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        self.gate_up.admit(to)?;
+        to.lives_on("output", self.out.device())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
     }
 }
 
@@ -220,30 +217,6 @@ impl<'a> SwiGluQuantize<'a> {
         Ok(self)
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("swiglu + quantize: input", self.gate_up.matrix.data().device()),
-                ("swiglu + quantize: output", self.out.device()),
-                ("swiglu + quantize: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        self.gate_up.admit("swiglu + quantize", backend)?;
-        reportable(&self.report, self.out.rows())?;
-        if let Some(map) = self.map {
-            map.read("swiglu + quantize: map", backend)?;
-        }
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.swiglu_quantize(&mut Checked(self)))
-    }
-
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
@@ -252,6 +225,27 @@ impl<'a> SwiGluQuantize<'a> {
     /// The token of each row, where rows are not tokens.
     pub fn tokens(&self) -> Option<Slice<'a, u32>> {
         self.map.map(RoutingMap::src)
+    }
+}
+
+impl Operation for SwiGluQuantize<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        self.gate_up.admit(to)?;
+        to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.out.rows())?;
+        to.reads("map", self.map)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Q8(self.out.reborrow())]
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
     }
 }
 
@@ -360,33 +354,6 @@ impl<'a> Combine<'a> {
         Self { options, ..self }
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        let own = backend.id();
-        let shared = self.shared.map_or(own, |s| s.y.data().device());
-        let score = self.shared.and_then(|s| s.score).map_or(own, |s| s.data().device());
-        on_device(
-            backend,
-            &[
-                ("combine: input", self.y.data().device()),
-                ("combine: shared expert", shared),
-                ("combine: shared score", score),
-                ("combine: output", self.out.device()),
-                ("combine: scales", self.scale.map_or(own, |m| m.data().device())),
-                ("combine: biases", self.bias.map_or(own, |m| m.data().device())),
-            ],
-        )?;
-        self.map.read("combine: map", backend)?;
-        self.routes.read("combine: routes", backend)?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.combine(&mut Checked(self)))
-    }
-
     /// Expert outputs, in expert order.
     pub fn y(&self) -> Matrix<'a> {
         self.y
@@ -415,6 +382,41 @@ impl<'a> Combine<'a> {
     /// Factors.
     pub fn factors(&self) -> CombineOptions {
         self.options
+    }
+}
+
+impl Operation for Combine<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.y.device())?;
+        if let Some(shared) = &self.shared {
+            to.lives_on("shared expert", shared.y.device())?;
+            if let Some(score) = &shared.score {
+                to.lives_on("shared score", score.device())?;
+            }
+        }
+        for (operand, matrix) in [("scales", self.scale), ("biases", self.bias)] {
+            if let Some(matrix) = matrix {
+                to.lives_on(operand, matrix.device())?;
+            }
+        }
+        to.lives_on("output", self.out.device())?;
+        to.reads("map", Some(self.map))?;
+        self.routes.read(&to.name("routes"), to.backend)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
+    }
+
+    fn form(&self) -> &'static str {
+        match self.shared {
+            Some(_) => "shared",
+            None => "alone",
+        }
     }
 }
 
