@@ -48,3 +48,79 @@ pub struct Product {
     /// Work-groups along the weight rows.
     pub row_tiles: u32,
 }
+
+/// How experts are chosen: `choose_how` of `routing.cpp`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ChooseHow {
+    /// Values between rows of scores.
+    pub stride: u64,
+    /// Tokens.
+    pub tokens: u32,
+    /// Experts.
+    pub experts: u32,
+    /// Chosen experts per token.
+    pub k: u32,
+    /// Which function makes scores of logits, by number.
+    pub gating: u32,
+    /// How near a sparsemixer's scores are to the best, relative.
+    pub near: f32,
+    /// The cap of logits, or 0.
+    pub softcap: f32,
+    /// Groups of experts.
+    pub groups: u32,
+    /// Groups to choose from.
+    pub groups_used: u32,
+    /// Whether a group's score is the sum of its two best.
+    pub top_two: u32,
+    /// Whether weights are divided by their sum.
+    pub normalised: u32,
+    /// What is added to that sum.
+    pub epsilon: f32,
+    /// The least that the sum is.
+    pub least: f32,
+    /// The factor of all weights.
+    pub scale: f32,
+    /// What a score that is not finite is reported as.
+    pub kind: u32,
+}
+
+/// What experts do between their products: `experts_how` of `activation.hpp`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ExpertsHow {
+    /// Values between experts' scales.
+    pub scale_stride: u64,
+    /// Values between experts' biases.
+    pub bias_stride: u64,
+    /// Experts of the bounds.
+    pub experts: u32,
+    /// The activation, by number.
+    pub kind: u32,
+    /// Whether it is more than SwiGLU of gates and ups.
+    pub any: u32,
+    /// The activation's limit.
+    pub limit: f32,
+    /// Its factor.
+    pub alpha: f32,
+    /// Nothing: it fills the struct.
+    pub end: u32,
+}
+
+/// Scales and biases of a combine, and factors: `combine_how` of `layer.cpp`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct CombineHow {
+    /// Values between experts' scales.
+    pub scale_stride: u64,
+    /// Values between experts' biases.
+    pub bias_stride: u64,
+    /// Whether rows are weighed; each has weight 1 otherwise.
+    pub weighed: u32,
+    /// The shared expert's factor.
+    pub shared_factor: f32,
+    /// The sum's factor.
+    pub sum_factor: f32,
+    /// Nothing: it fills the struct.
+    pub end: u32,
+}

@@ -27,8 +27,8 @@ macro_rules! sources {
 }
 
 /// All sources, as (name, text): those that others include, and those of units.
-pub const SOURCES: [(&str, &str); 21] = sources! {
-    "base.hpp" "dot.hpp" "format.hpp" "matrix.hpp" "q8.hpp"
+pub const SOURCES: [(&str, &str); 23] = sources! {
+    "activation.hpp" "base.hpp" "dot.hpp" "format.hpp" "functions.hpp" "matrix.hpp" "q8.hpp"
     "product/args.hpp" "product/prepare.hpp" "product/unit.hpp" "product/dots.hpp"
     "product/decode_each.hpp" "product/decode_sixteen.hpp" "product/lanes.hpp"
     "product/vectors.hpp" "product/sub_group.hpp" "product/tiles.hpp" "product/minimums.hpp"

@@ -52,7 +52,7 @@ impl FromStr for DeviceName {
             return Ok(Self::Auto);
         }
         let (name, index) = s.split_once(':').unwrap_or((s, "0"));
-        let kind = BackendKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = BackendKind::ALL.iter().copied().find(|kind| kind.name() == name);
         match (kind, index.parse()) {
             (Some(kind), Ok(index)) => Ok(Self::Index(kind, index)),
             _ => Err(Error::invalid(
@@ -190,7 +190,8 @@ impl Device {
     /// Every backend, whether this binary has it, and its devices.
     pub fn list() -> Vec<BackendState> {
         BackendKind::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|kind| {
                 let runs = runs(kind);
                 let built = runs.is_ok();

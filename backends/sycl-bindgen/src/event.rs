@@ -33,6 +33,17 @@ impl Queue {
     pub fn record(&self) -> Result<Event, Error> {
         Event::record(self)
     }
+
+    /// Orders what is submitted from now on behind an event of any queue of the
+    /// device; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
+        // SAFETY: both handles are live.
+        let code = unsafe { (self.api().queue_wait_event)(self.raw(), event.raw.as_ptr()) };
+        check(self.api(), code, "waiting for an event of another queue")
+    }
 }
 
 impl Event {

@@ -35,7 +35,7 @@ fn source(file: &str, name: &str) -> (Vec<Field>, usize) {
         for name in names.split(',').map(str::trim) {
             let size = match kind {
                 "u64" => 8,
-                "u32" => 4,
+                "u32" | "float" => 4,
                 other => panic!("{file}: {other}"),
             };
             let at = end.next_multiple_of(size);
@@ -52,4 +52,12 @@ fn arguments_are_laid_out_as_in_the_sources() {
     assert_eq!(source("layer.cpp", "step"), step);
     let product = layout!(args::Product: row_stride expert_stride ld rows cols act_rows row_tiles);
     assert_eq!(source("product/args.hpp", "product"), product);
+    let choose = layout!(args::ChooseHow: stride tokens experts k gating near softcap groups groups_used top_two normalised epsilon least scale kind);
+    assert_eq!(source("routing.cpp", "choose_how"), choose);
+    // `end` fills the host's structs.
+    let experts = layout!(args::ExpertsHow: scale_stride bias_stride experts kind any limit alpha);
+    assert_eq!(source("activation.hpp", "experts_how"), experts);
+    let combine =
+        layout!(args::CombineHow: scale_stride bias_stride weighed shared_factor sum_factor);
+    assert_eq!(source("layer.cpp", "combine_how"), combine);
 }
