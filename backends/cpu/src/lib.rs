@@ -17,6 +17,7 @@
 //! # Ok::<(), strata_core::Error>(())
 //! ```
 
+mod attention;
 mod device;
 mod exp;
 mod isa;
