@@ -52,7 +52,7 @@ impl FromStr for DeviceName {
             return Ok(Self::Auto);
         }
         let (name, index) = s.split_once(':').unwrap_or((s, "0"));
-        let kind = BackendKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = BackendKind::ALL.iter().copied().find(|kind| kind.name() == name);
         match (kind, index.parse()) {
             (Some(kind), Ok(index)) => Ok(Self::Index(kind, index)),
             _ => Err(Error::invalid(

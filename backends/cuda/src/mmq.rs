@@ -147,6 +147,8 @@ fn unit(ty: WeightType) -> &'static str {
         WeightType::IQ4_XS => "mmq_iq4_xs",
         WeightType::MXFP4 => "mmq_mxfp4",
         WeightType::NVFP4 => "mmq_nvfp4",
+        // None is left: `names_are_those_of_the_images` goes through all.
+        other => unreachable!("{other} has no unit"),
     }
 }
 
@@ -159,7 +161,7 @@ mod tests {
         for (name, tile) in NAMES.iter().zip(MMQ_TILES) {
             assert_eq!(*name, format!("strata_mmq_{tile}"));
         }
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             assert_eq!(unit(ty), format!("mmq_{}", ty.name().to_lowercase()));
             assert!(strata_kernels_cuda::image(unit(ty)).is_some(), "{ty}");
         }

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn every_type_has_kernels_for_every_architecture() {
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             for arch in strata_kernels_hip::archs() {
                 assert!(strata_kernels_hip::image(&unit(ty), arch).is_some(), "{ty} for {arch}");
             }

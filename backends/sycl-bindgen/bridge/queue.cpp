@@ -155,6 +155,15 @@ STRATA_EXPORT int32_t strata_sycl_event_record(strata_sycl_queue *queue,
   });
 }
 
+STRATA_EXPORT int32_t strata_sycl_queue_wait_event(strata_sycl_queue *queue,
+                                                   strata_sycl_event *event) {
+  return guarded([&] {
+    need(queue, "queue");
+    need(event, "event");
+    queue->queue.ext_oneapi_submit_barrier({event->event});
+  });
+}
+
 STRATA_EXPORT int32_t strata_sycl_event_wait(strata_sycl_event *event) {
   return guarded([&] {
     need(event, "event");

@@ -192,6 +192,8 @@ int32_t strata_sycl_fill(strata_sycl_queue *queue, void *to, uint8_t value, uint
 
 /* Marks the point after everything submitted so far. */
 int32_t strata_sycl_event_record(strata_sycl_queue *queue, strata_sycl_event **event);
+/* Orders what is submitted to a queue from now on behind an event of any queue of its device. */
+int32_t strata_sycl_queue_wait_event(strata_sycl_queue *queue, strata_sycl_event *event);
 /* Waits for an event. */
 int32_t strata_sycl_event_wait(strata_sycl_event *event);
 /* Nanoseconds between the ends of two events; waits for both. */

@@ -36,6 +36,10 @@ impl Event {
         Ok(Event { raw, queue: queue.clone() })
     }
 
+    pub(crate) fn raw(&self) -> *mut sys::Event {
+        self.raw.as_ptr()
+    }
+
     /// Waits for the event.
     ///
     /// # Errors

@@ -95,6 +95,17 @@ impl Queue {
         Event::record(self)
     }
 
+    /// Orders what is submitted from now on behind an event of any queue of the
+    /// device; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
+        // SAFETY: both handles are live.
+        let code = unsafe { (self.api().queue_wait_event)(self.raw(), event.raw()) };
+        check(self.api(), code, "waiting for an event of another queue")
+    }
+
     /// Copies `bytes` bytes between any two of host and device memory, after
     /// what was submitted before; does not wait.
     ///

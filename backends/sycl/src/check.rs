@@ -269,14 +269,7 @@ mod tests {
     use strata_core::backend::{BackendKind, DeviceId};
 
     fn info() -> DeviceInfo {
-        DeviceInfo {
-            id: DeviceId { kind: BackendKind::Sycl, index: 0 },
-            name: "a device".into(),
-            arch: String::new(),
-            driver: String::new(),
-            units: 1,
-            wave: 16,
-        }
+        DeviceInfo::new(DeviceId { kind: BackendKind::Sycl, index: 0 }, "a device")
     }
 
     fn right() -> (Vec<f32>, Vec<f32>, Vec<u32>) {

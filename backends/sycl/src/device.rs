@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
+    StreamState,
 };
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
@@ -69,8 +70,10 @@ impl SyclBackend {
         let mut form = form::pick(&found)?;
         let kernels = Kernels::default();
         let note = check::check(&info, &base, &mut form)?;
+        let mut info = info;
+        info.arch = form::name(&found, &form, note.as_deref());
         let shared = Arc::new(Shared {
-            info: DeviceInfo { arch: form::name(&found, &form, note.as_deref()), ..info },
+            info,
             runtime,
             device: found,
             form,
@@ -145,6 +148,15 @@ impl Mark for SyclMark {
     }
 }
 
+/// A point of a stream that other streams of the device can wait for.
+struct SyclEvent(Event);
+
+impl RawEvent for SyclEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// Uploads that are larger wait in between, so that no runtime stages all of it.
 const UPLOAD_CHUNK: usize = 256 << 20;
 
@@ -167,11 +179,11 @@ unsafe impl Backend for SyclBackend {
         Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(self.shared.alloc(bytes)?))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.shared.alloc(*bytes)?))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         let memory = self.shared.alloc(host.len())?;
         self.copy_in(memory.as_ptr(), host.as_slice())?;
         Ok(Box::new(memory))
@@ -186,7 +198,7 @@ unsafe impl Backend for SyclBackend {
         // `dst`; the wait below ends the copy before either can go.
         unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
             .map_err(|e| self.error("download", e))?;
-        self.synchronize_raw()
+        self.finish()
     }
 
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
@@ -201,8 +213,20 @@ unsafe impl Backend for SyclBackend {
             .map_err(|e| self.error("copy", e))
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
-        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        self.finish()
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        let event = self.queue().record().map_err(|e| self.error("record", e))?;
+        Ok(Box::new(SyclEvent(event)))
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        let Some(SyclEvent(event)) = event.as_any().downcast_ref() else {
+            return Err(Error::invalid("event", "one of another backend", "an event of sycl"));
+        };
+        self.queue().wait_for(event).map_err(|e| self.error("wait for an event", e))
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {
@@ -220,6 +244,11 @@ unsafe impl Backend for SyclBackend {
 }
 
 impl SyclBackend {
+    /// Waits for all that was submitted.
+    fn finish(&self) -> Result<()> {
+        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    }
+
     fn copy_in(&self, to: *mut core::ffi::c_void, src: &[u8]) -> Result<()> {
         let mut to = to;
         for chunk in src.chunks(UPLOAD_CHUNK) {
@@ -227,7 +256,7 @@ impl SyclBackend {
             // sure; the wait ends the copy before `src` can change.
             unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }
                 .map_err(|e| self.error("upload", e))?;
-            self.synchronize_raw()?;
+            self.finish()?;
             to = to.wrapping_byte_add(chunk.len());
         }
         Ok(())

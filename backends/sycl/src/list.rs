@@ -53,19 +53,15 @@ const fn rank(kind: Kind) -> u32 {
 /// Core's description of device `index`.
 pub(crate) fn describe(index: u32, device: &Device) -> Result<DeviceInfo> {
     let form = form::pick(device)?;
-    Ok(DeviceInfo {
-        id: DeviceId { kind: BackendKind::Sycl, index },
-        name: device.name.clone(),
-        arch: form::name(device, &form, None),
-        driver: format!(
-            "{} {}, kernels with {}",
-            device.platform,
-            device.driver,
-            NUMERICS.join(" ")
-        ),
-        units: device.compute_units,
-        wave: if form.lanes > 1 { 1 } else { form.sub_group },
-    })
+    let id = DeviceId { kind: BackendKind::Sycl, index };
+    let mut info = DeviceInfo::new(id, device.name.clone());
+    info.arch = form::name(device, &form, None);
+    info.driver =
+        format!("{} {}, kernels with {}", device.platform, device.driver, NUMERICS.join(" "));
+    info.units = device.compute_units;
+    info.wave = if form.lanes > 1 { 1 } else { form.sub_group };
+    info.host_memory = device.kind == Kind::Cpu;
+    Ok(info)
 }
 
 /// All devices, GPUs first, CPUs last. Those with matrix units are opened:
@@ -82,8 +78,9 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
         match SyclBackend::open(index) {
             Ok(backend) => Ok(backend.device().clone()),
             Err(e) => {
-                let info = describe(index, device)?;
-                Ok(DeviceInfo { arch: format!("{} (refused: {e})", info.arch), ..info })
+                let mut info = describe(index, device)?;
+                info.arch = format!("{} (refused: {e})", info.arch);
+                Ok(info)
             }
         }
     };

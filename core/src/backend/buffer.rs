@@ -76,6 +76,11 @@ impl<T: Pod> Buffer<T> {
         Self { memory, device, len, values: PhantomData }
     }
 
+    /// The memory alone, for a backend around another.
+    pub fn into_memory(self) -> Box<dyn Memory> {
+        self.memory
+    }
+
     /// Values it holds.
     pub fn len(&self) -> usize {
         self.len

@@ -239,11 +239,7 @@ impl Chunk<'_> {
             _ => None,
         };
         let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
-        let stride = out.stride();
-        let first = self.range.start * stride;
-        let values = (tokens - 1) * stride + layer.width();
-        let out = out.data().slice(first..first + values)?;
-        let out = MatrixMut::new("output", out, tokens, layer.width(), stride)?;
+        let out = out.reborrow().row_range(self.range.clone())?;
         Combine::new(y, map, routes, shared, out)?.launch(backend)?;
         let read = rows + if shared.is_some() { tokens } else { 0 };
         timeline.end(Phase::Combine, 4 * ((read + tokens) * layer.width() + 2 * rows), 0)

@@ -7,7 +7,7 @@
 use super::architectures;
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
 use crate::backend::ops::{GateUpOrder, Strides};
-use crate::backend::{Backend, BackendKind, HostBytes};
+use crate::backend::{Backend, HostBytes};
 use crate::format::dequantize;
 use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
 use crate::routing::RouterNorm;
@@ -254,8 +254,8 @@ impl<'a> Put<'a> {
             }
             total += matrix.tensor.bytes() as u64;
         }
-        // On a CPU the weights stay in the mapped file.
-        if backend.id().kind != BackendKind::Cpu {
+        // Where they are used in place, weights stay in the mapped file.
+        if !backend.device().imports_in_place {
             let memory = backend.memory()?;
             if memory.free < total {
                 return Err(Error::OutOfMemory {

@@ -2,9 +2,7 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
-use crate::backend::{
-    Backend, BackendKind, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap,
-};
+use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
 use crate::{Error, Result, q8_1};
 
 /// The buffers that a layer needs for up to `chunk` tokens at once.
@@ -147,7 +145,7 @@ impl Workspace {
             .ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))?;
         // A host takes memory when it is written, not when it is allocated: buffers that fit one
         // by one, but not together, would only be found out when the system ends the process.
-        if backend.id().kind == BackendKind::Cpu {
+        if backend.device().host_memory {
             let memory = backend.memory()?;
             if !fits(chunk, memory) {
                 return Err(full(chunk, memory));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
-    MoeOps, Quantize, Raw, RawMut, Scatter, Slice, SliceMut, StreamState, ops,
+    MoeOps, Quantize, Raw, RawEvent, RawMut, Scatter, Slice, SliceMut, StreamState, ops,
 };
 use strata_core::numerics::f16_to_f32;
 use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
@@ -28,17 +28,11 @@ pub struct ReferenceBackend {
 impl ReferenceBackend {
     /// The reference. Its device id is no real CPU's, so that buffers cannot be mixed up.
     pub fn new() -> Self {
-        Self {
-            info: DeviceInfo {
-                id: DeviceId { kind: BackendKind::Cpu, index: u32::MAX },
-                name: "plain reference".into(),
-                arch: "reference".into(),
-                driver: String::new(),
-                units: 1,
-                wave: 1,
-            },
-            stream: StreamState::new(),
-        }
+        let id = DeviceId { kind: BackendKind::Cpu, index: u32::MAX };
+        let mut info = DeviceInfo::new(id, "plain reference");
+        info.arch = "reference".into();
+        (info.host_memory, info.imports_in_place) = (true, true);
+        Self { info, stream: StreamState::new() }
     }
 }
 
@@ -52,6 +46,15 @@ impl ReferenceBackend {
 impl Default for ReferenceBackend {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// An event: what came before has run.
+struct Passed;
+
+impl RawEvent for Passed {
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -183,12 +186,12 @@ unsafe impl Backend for ReferenceBackend {
         Ok(Box::new(Self::new()))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(Host::Own(Mutex::new(vec![0; bytes]))))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Own(Mutex::new(vec![0; *bytes]))))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(Host::Imported(host)))
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Imported(host.into_inner())))
     }
 
     fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
@@ -216,7 +219,15 @@ unsafe impl Backend for ReferenceBackend {
         Ok(())
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        Ok(())
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(Passed))
+    }
+
+    fn wait_raw(&self, _: Checked<&dyn RawEvent>) -> Result<()> {
         Ok(())
     }
 

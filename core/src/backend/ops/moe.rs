@@ -63,27 +63,24 @@ impl<'a> SwiGlu<'a> {
         Ok(Self { gate_up, out })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("swiglu: input", self.gate_up.matrix.data().device()),
-                ("swiglu: output", self.out.device()),
-            ],
-        )?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.swiglu(&mut Checked(self)))
-    }
-
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
+    }
+}
+
+impl Operation for SwiGlu<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.gate_up.matrix.device())?;
+        to.lives_on("output", self.out.device())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
     }
 }
 
@@ -131,29 +128,6 @@ impl<'a> SwiGluQuantize<'a> {
         Ok(self)
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("swiglu + quantize: input", self.gate_up.matrix.data().device()),
-                ("swiglu + quantize: output", self.out.device()),
-                ("swiglu + quantize: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        reportable(&self.report, self.out.rows())?;
-        if let Some(map) = self.map {
-            map.read("swiglu + quantize: map", backend)?;
-        }
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.swiglu_quantize(&mut Checked(self)))
-    }
-
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
@@ -162,6 +136,27 @@ impl<'a> SwiGluQuantize<'a> {
     /// The token of each row, where rows are not tokens.
     pub fn tokens(&self) -> Option<Slice<'a, u32>> {
         self.map.map(RoutingMap::src)
+    }
+}
+
+impl Operation for SwiGluQuantize<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.gate_up.matrix.device())?;
+        to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.out.rows())?;
+        to.reads("map", self.map)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Q8(self.out.reborrow())]
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
     }
 }
 
@@ -224,31 +219,6 @@ impl<'a> Combine<'a> {
         Ok(Self { y, map, routes, shared, out })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        let own = backend.id();
-        let shared = self.shared.map_or(own, |s| s.y.data().device());
-        let score = self.shared.and_then(|s| s.score).map_or(own, |s| s.data().device());
-        on_device(
-            backend,
-            &[
-                ("combine: input", self.y.data().device()),
-                ("combine: shared expert", shared),
-                ("combine: shared score", score),
-                ("combine: output", self.out.device()),
-            ],
-        )?;
-        self.map.read("combine: map", backend)?;
-        self.routes.read("combine: routes", backend)?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.combine(&mut Checked(self)))
-    }
-
     /// Expert outputs, in expert order.
     pub fn y(&self) -> Matrix<'a> {
         self.y
@@ -267,6 +237,36 @@ impl<'a> Combine<'a> {
     /// The shared expert, if there is one.
     pub fn shared(&self) -> Option<SharedOutput<'a>> {
         self.shared
+    }
+}
+
+impl Operation for Combine<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.y.device())?;
+        if let Some(shared) = &self.shared {
+            to.lives_on("shared expert", shared.y.device())?;
+            if let Some(score) = &shared.score {
+                to.lives_on("shared score", score.device())?;
+            }
+        }
+        to.lives_on("output", self.out.device())?;
+        to.reads("map", Some(self.map))?;
+        self.routes.read(&to.name("routes"), to.backend)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
+    }
+
+    fn form(&self) -> &'static str {
+        match self.shared {
+            Some(_) => "shared",
+            None => "alone",
+        }
     }
 }
 

@@ -22,25 +22,6 @@ impl<'a> RouterScores<'a> {
         Ok(Self { x, weights, out })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("router: input", self.x.data().device()),
-                ("router: weights", self.weights.data().device()),
-                ("router: scores", self.out.device()),
-            ],
-        )?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.router_scores(&mut Checked(self)))
-    }
-
     /// Tokens.
     pub fn x(&self) -> Matrix<'a> {
         self.x
@@ -52,6 +33,22 @@ impl<'a> RouterScores<'a> {
     }
 }
 
+impl Operation for RouterScores<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.x.device())?;
+        to.lives_on("weights", self.weights.device())?;
+        to.lives_on("scores", self.out.device())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
+    }
+}
+
 impl<'a> Checked<RouterScores<'a>> {
     /// Scores.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
@@ -59,7 +56,8 @@ impl<'a> Checked<RouterScores<'a>> {
     }
 }
 
-/// Scores to the k chosen experts of each token and their weights.
+/// Scores to the k chosen experts of each token and their weights. Once it is launched, the
+/// routes hold the tokens of the scores.
 pub struct TopK<'a> {
     scores: Matrix<'a>,
     norm: RouterNorm,
@@ -106,29 +104,6 @@ impl<'a> TopK<'a> {
         self
     }
 
-    /// Launches it; afterwards the routes hold the tokens of the scores.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("top-k: scores", self.scores.data().device()),
-                ("top-k: routes", self.routes.device()),
-                ("top-k: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        if self.scores.rows() == 0 {
-            return Ok(());
-        }
-        self.routes.write("top-k: routes", backend)?;
-        let (tokens, mut op) = (self.scores.rows(), Checked(self));
-        backend.stream().outcome(backend.top_k(&mut op))?;
-        op.0.routes.written(tokens);
-        Ok(())
-    }
-
     /// Scores, tokens x experts.
     pub fn scores(&self) -> Matrix<'a> {
         self.scores
@@ -150,6 +125,39 @@ impl<'a> TopK<'a> {
     }
 }
 
+impl Operation for TopK<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("scores", self.scores.device())?;
+        to.lives_on("routes", self.routes.device())?;
+        to.reports(&self.report, self.scores.rows())?;
+        match self.scores.rows() {
+            0 => Ok(()),
+            _ => self.routes.write(&to.name("routes"), to.backend),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.scores.rows() == 0
+    }
+
+    fn written(&mut self) {
+        self.routes.written(self.scores.rows());
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        let (rows, k) = (self.scores.rows(), self.routes.k());
+        let (ids, weights) = self.routes.parts_mut();
+        let within = "tokens within capacity";
+        let weights = weights.slice(..rows * k).expect(within);
+        let weights = MatrixMut::dense("weights", weights, rows, k).expect(within);
+        vec![Output::Ids(ids.slice(..rows * k).expect(within)), Output::Values(weights)]
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
+    }
+}
+
 impl<'a> Checked<TopK<'a>> {
     /// Ids and weights to be written, `[t * k + j]`.
     pub fn out(&mut self) -> (SliceMut<'_, i32>, SliceMut<'_, f32>) {
@@ -162,7 +170,8 @@ impl<'a> Checked<TopK<'a>> {
     }
 }
 
-/// Routes to the stable map: rows by expert, then by (token, choice).
+/// Routes to the stable map: rows by expert, then by (token, choice). Once it is launched, the
+/// map holds the tokens of the routes.
 pub struct MapRoutes<'a> {
     routes: RoutesView<'a>,
     map: &'a mut RoutingMap,
@@ -187,23 +196,31 @@ impl<'a> MapRoutes<'a> {
         Ok(Self { routes, map })
     }
 
-    /// Launches it; afterwards the map holds the tokens of the routes.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(backend, &[("map", self.map.device())])?;
-        self.routes.read("map: routes", backend)?;
-        self.map.write("map", backend)?;
-        let (tokens, mut op) = (self.routes.tokens(), Checked(self));
-        backend.stream().outcome(backend.map_routes(&mut op))?;
-        op.0.map.written(tokens);
-        Ok(())
-    }
-
     /// Routes.
     pub fn routes(&self) -> RoutesView<'a> {
         self.routes
+    }
+}
+
+impl Operation for MapRoutes<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("output", self.map.device())?;
+        self.routes.read(&to.name("routes"), to.backend)?;
+        self.map.write(&to.name("output"), to.backend)
+    }
+
+    fn is_empty(&self) -> bool {
+        // The bounds are written for no tokens too.
+        false
+    }
+
+    fn written(&mut self) {
+        self.map.written(self.routes.tokens());
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        let (slot, src, bounds) = self.map.parts_mut(self.routes.rows());
+        vec![Output::Map(slot), Output::Map(src), Output::Map(bounds)]
     }
 }
 

@@ -156,7 +156,7 @@ const CHECKED: &[Checked] = &[
 ];
 
 pub(super) fn add(cases: &mut Vec<Case>) {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         cases.extend(fused(ty));
     }
     let chunked = |case: LayerCase, chunks: &[usize], cases: &mut Vec<Case>| {
