@@ -16,6 +16,7 @@
 pub mod attention;
 pub mod backend;
 pub mod error;
+pub mod floats;
 pub mod format;
 pub mod gguf;
 pub mod numerics;

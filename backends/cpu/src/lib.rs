@@ -24,6 +24,7 @@ mod isa;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod q8;
 mod quantize;

@@ -16,6 +16,9 @@ use crate::stream::{Grid, TURNS};
 const SWIGLU_QUANTIZE: [&str; 3] =
     ["strata_swiglu_quantize_D4", "strata_swiglu_quantize_DS4", "strata_swiglu_quantize_D2S6"];
 
+// No kernels yet: each says so.
+impl strata_core::backend::ModelOps for CudaBackend {}
+
 impl MoeOps for CudaBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let (x, weights) = (Rows::from(op.x()), Rows::from(op.weights()));

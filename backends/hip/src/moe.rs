@@ -25,6 +25,9 @@ fn interleaved(gate_up: GateUp<'_>) -> u32 {
     (gate_up.order() == GateUpOrder::Interleaved).into()
 }
 
+// No kernels yet: each says so.
+impl strata_core::backend::ModelOps for HipBackend {}
+
 impl MoeOps for HipBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let (x, weights) = (Rows::from(op.x()), Rows::from(op.weights()));

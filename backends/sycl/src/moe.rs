@@ -25,6 +25,9 @@ impl SyclBackend {
     }
 }
 
+// No kernels yet: each says so.
+impl strata_core::backend::ModelOps for SyclBackend {}
+
 impl MoeOps for SyclBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;

@@ -16,7 +16,5 @@ mod quantize;
 pub use attention::{Digits, append, attend, digits};
 pub use layer::{combine, router_scores, swiglu};
 pub use mmq::mmq;
-pub use model::{
-    FloatType, Pairs, add, float_product, gate, layer_norm, rms_norm, rope, scale, softcap,
-};
+pub use model::{add, embed, float_product, gate, layer_norm, rms_norm, rope, scale, softcap};
 pub use quantize::{quantize, quantize_row};
