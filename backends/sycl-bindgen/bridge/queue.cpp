@@ -171,6 +171,17 @@ STRATA_EXPORT int32_t strata_sycl_event_wait(strata_sycl_event *event) {
   });
 }
 
+STRATA_EXPORT int32_t strata_sycl_event_passed(strata_sycl_event *event,
+                                               uint32_t *passed) {
+  return guarded([&] {
+    need(event, "event");
+    need(passed, "passed");
+    using status = sycl::info::event::command_execution_status;
+    *passed = event->event.get_info<status>() ==
+              sycl::info::event_command_status::complete;
+  });
+}
+
 STRATA_EXPORT int32_t strata_sycl_event_elapsed(strata_sycl_event *from,
                                                 strata_sycl_event *to,
                                                 uint64_t *nanoseconds) {

@@ -28,7 +28,9 @@ extern "C" {
 #define STRATA_SYCL_INVALID 1
 /* The device index is past the last device. */
 #define STRATA_SYCL_NO_DEVICE 2
-/* Device or host memory is exhausted, or a single allocation is too large. */
+/* Device or host memory is exhausted, or a single allocation is too large. What
+ * drivers call OUT_OF_RESOURCES is not that, but RUNTIME: they say it of a
+ * launch that failed, too. */
 #define STRATA_SYCL_OUT_OF_MEMORY 3
 /* Kernel source did not compile; the text carries the compiler's log. */
 #define STRATA_SYCL_BUILD 4
@@ -196,6 +198,8 @@ int32_t strata_sycl_event_record(strata_sycl_queue *queue, strata_sycl_event **e
 int32_t strata_sycl_queue_wait_event(strata_sycl_queue *queue, strata_sycl_event *event);
 /* Waits for an event. */
 int32_t strata_sycl_event_wait(strata_sycl_event *event);
+/* Whether an event has passed, as 0 or 1; does not wait. */
+int32_t strata_sycl_event_passed(strata_sycl_event *event, uint32_t *passed);
 /* Nanoseconds between the ends of two events; waits for both. */
 int32_t strata_sycl_event_elapsed(strata_sycl_event *from, strata_sycl_event *to, uint64_t *nanoseconds);
 /* Frees an event. */

@@ -1,8 +1,6 @@
 //! Queues.
 
-use crate::buffer::UsmBuffer;
 use crate::error::{Error, check};
-use crate::event::Event;
 use crate::load::Runtime;
 use crate::sys;
 use core::ffi::c_void;
@@ -54,6 +52,11 @@ impl Queue {
         Ok(Queue(Arc::new(Inner { runtime, raw, device: index })))
     }
 
+    /// The runtime that it is of.
+    pub fn runtime(&self) -> &'static Runtime {
+        self.0.runtime
+    }
+
     /// The index of its device.
     pub fn device(&self) -> u32 {
         self.0.device
@@ -68,42 +71,6 @@ impl Queue {
         // SAFETY: the handle is live.
         let code = unsafe { (self.api().queue_wait)(self.raw()) };
         check(self.api(), code, "waiting for the queue")
-    }
-
-    /// Allocates device memory; its bytes are not initialised.
-    ///
-    /// # Errors
-    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
-    pub fn alloc(&self, bytes: u64) -> Result<UsmBuffer, Error> {
-        UsmBuffer::device(self, bytes)
-    }
-
-    /// Allocates host memory that the device can use; copies to and from it
-    /// need no staging.
-    ///
-    /// # Errors
-    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
-    pub fn alloc_host(&self, bytes: u64) -> Result<UsmBuffer, Error> {
-        UsmBuffer::host(self, bytes)
-    }
-
-    /// Marks the point after everything submitted so far.
-    ///
-    /// # Errors
-    /// What the runtime reports.
-    pub fn record(&self) -> Result<Event, Error> {
-        Event::record(self)
-    }
-
-    /// Orders what is submitted from now on behind an event of any queue of the
-    /// device; does not wait.
-    ///
-    /// # Errors
-    /// What the runtime reports.
-    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
-        // SAFETY: both handles are live.
-        let code = unsafe { (self.api().queue_wait_event)(self.raw(), event.raw()) };
-        check(self.api(), code, "waiting for an event of another queue")
     }
 
     /// Copies `bytes` bytes between any two of host and device memory, after

@@ -198,6 +198,7 @@ fn layer(backend: &dyn Backend, ty: WeightType) -> Result<(f64, f64)> {
 }
 
 fn main() -> Result<()> {
+    sycl_bindgen::restart_with(&strata_sycl::environment()).expect("the program starts again");
     let texts: Vec<String> = std::env::args().skip(1).collect();
     let (cpu, sycl) = (CpuBackend::new(CpuOptions::default())?, SyclBackend::open(0)?);
     let bench = Bench { backends: [&cpu, &sycl], texts: &texts };

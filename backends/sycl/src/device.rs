@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
@@ -12,11 +12,12 @@ use strata_core::backend::{
 };
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
-use sycl_bindgen::{Device, Event, Queue, Runtime};
+use sycl_bindgen::{Device, Event, Queue, Runtime, UsmBuffer};
 
 use crate::error::device;
 use crate::kernels::Kernels;
-use crate::memory::{Pool, SyclMemory, pointer, pointer_mut};
+use crate::memory::{SyclMemory, kept_bytes, pointer, pointer_mut};
+use crate::pool::Pool;
 use crate::{check, form, list};
 
 /// One stream on one SYCL device.
@@ -36,9 +37,11 @@ pub(crate) struct Shared {
     pub(crate) form: Form,
     /// What memory is allocated with.
     pub(crate) base: Queue,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Pool<UsmBuffer, Event>,
     pub(crate) kernels: Kernels,
     streams: Mutex<Vec<Weak<Stream>>>,
+    /// Why a stream that ended may still run: no memory is used again then.
+    lost: OnceLock<sycl_bindgen::Error>,
 }
 
 /// One ordered queue.
@@ -72,15 +75,17 @@ impl SyclBackend {
         let note = check::check(&info, &base, &mut form)?;
         let mut info = info;
         info.arch = form::name(&found, &form, note.as_deref());
+        let pool = Pool::new(kept_bytes(&found));
         let shared = Arc::new(Shared {
             info,
             runtime,
             device: found,
             form,
             base,
-            pool: Pool::default(),
+            pool,
             kernels,
             streams: Mutex::default(),
+            lost: OnceLock::new(),
         });
         open.push((index, Arc::downgrade(&shared)));
         Self::on(shared)
@@ -117,25 +122,28 @@ impl Shared {
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Streams that may run something.
-    pub(crate) fn streams(&self) -> usize {
-        self.live().len()
-    }
-
-    /// Waits for all streams. What failed on one is for its own
-    /// `synchronize` to report: an event's wait leaves it there.
-    pub(crate) fn settle(&self) {
-        for stream in self.live() {
-            let _ = stream.queue.record().and_then(|event| event.wait());
+    /// What every stream passes when all that it was given so far has run.
+    ///
+    /// # Errors
+    /// Where that cannot be said of a stream, or could not be when one ended.
+    pub(crate) fn fences(&self) -> std::result::Result<Vec<Event>, sycl_bindgen::Error> {
+        if let Some(error) = self.lost.get() {
+            return Err(error.clone());
         }
+        self.live().iter().map(|stream| stream.queue.record()).collect()
     }
 }
 
 impl Drop for SyclBackend {
     fn drop(&mut self) {
         // Marks may keep the queue, which would wait only then. Core takes what was not waited for
-        // as failed, so the error has no use.
-        let _ = self.queue().wait();
+        // as failed, so an error of that has no use.
+        let ran = self.queue().wait();
+        // An event's wait says whether all has run, and nothing of what failed by it.
+        let ran = ran.or_else(|_| self.queue().record().and_then(|event| event.wait()));
+        if let Err(error) = ran {
+            let _ = self.shared.lost.set(error);
+        }
     }
 }
 
@@ -161,7 +169,7 @@ impl RawEvent for SyclEvent {
 const UPLOAD_CHUNK: usize = 256 << 20;
 
 // SAFETY: handles of one index share one `Shared` and its memory; kernels get the addresses and sizes of
-// what they are handed, in one in-order queue; memory waits for all queues before it is used again.
+// what they are handed, in one in-order queue; memory is used again when all queues have passed it.
 unsafe impl Backend for SyclBackend {
     fn device(&self) -> &DeviceInfo {
         &self.shared.info

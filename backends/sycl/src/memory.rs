@@ -1,15 +1,15 @@
-//! Device memory, and the pool that keeps it between uses.
+//! Device memory.
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use strata_core::backend::{Memory, MemoryInfo, Raw, RawMut};
 use strata_core::{Error, Result};
-use sycl_bindgen::{Code, Kind, UsmBuffer};
+use sycl_bindgen::{Code, Device, Kind, UsmBuffer};
 
 use crate::device::Shared;
 use crate::error::device;
+use crate::pool::GRANULE;
 
 /// The memory of one buffer. It returns to its device's pool.
 pub(crate) struct SyclMemory {
@@ -26,7 +26,7 @@ impl Memory for SyclMemory {
 impl Drop for SyclMemory {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            self.shared.pool.keep(buffer, &self.shared);
+            self.shared.release(buffer);
         }
     }
 }
@@ -52,79 +52,33 @@ pub(crate) fn pointer_mut(raw: &RawMut<'_>) -> *mut core::ffi::c_void {
     raw.memory::<SyclMemory>().as_ptr().wrapping_byte_add(raw.offset())
 }
 
-/// Sizes are rounded up to this, so that buffers of nearly one size fit each other.
-const GRANULE: u64 = 4096;
-
-/// Free buffers by size.
-#[derive(Default)]
-struct Free {
-    by_size: BTreeMap<u64, Vec<UsmBuffer>>,
-    bytes: u64,
-}
-
-/// Memory that buffers gave back.
-///
-/// With one stream, its order makes reuse safe: what last touched the memory
-/// runs before what touches it next. With more, all are waited for first.
-#[derive(Default)]
-pub(crate) struct Pool {
-    free: Mutex<Free>,
-}
-
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A buffer of at least `bytes`, at most an eighth larger.
-    fn take(&self, bytes: u64) -> Option<UsmBuffer> {
-        let mut free = self.lock();
-        let most = bytes + bytes / 8;
-        let size = *free.by_size.range(bytes..=most).next()?.0;
-        let list = free.by_size.get_mut(&size)?;
-        let buffer = list.pop();
-        if list.is_empty() {
-            free.by_size.remove(&size);
-        }
-        free.bytes -= size;
-        buffer
-    }
-
-    /// Keeps a buffer for later, or frees it where enough is kept already.
-    fn keep(&self, buffer: UsmBuffer, shared: &Shared) {
-        let size = buffer.len();
-        {
-            let mut free = self.lock();
-            if free.bytes + size <= shared.kept_bytes() {
-                free.bytes += size;
-                free.by_size.entry(size).or_default().push(buffer);
-                return;
-            }
-        }
-        shared.settle();
-        drop(buffer);
-    }
-
-    /// Frees everything that is kept; whether that was anything.
-    fn empty(&self, shared: &Shared) -> bool {
-        let kept = std::mem::take(&mut *self.lock());
-        if kept.bytes == 0 {
-            return false;
-        }
-        shared.settle();
-        drop(kept);
-        true
+/// Memory to keep for reuse: a quarter of a GPU's, and little of the host's, which others want.
+pub(crate) fn kept_bytes(device: &Device) -> u64 {
+    match device.kind {
+        Kind::Cpu => 256 << 20,
+        _ => device.global_memory / 4,
     }
 }
 
 impl Shared {
-    /// Memory to keep for reuse: a quarter of a GPU's, and little of the
-    /// host's, which others want.
-    fn kept_bytes(&self) -> u64 {
-        match self.device.kind {
-            Kind::Cpu => 256 << 20,
-            _ => self.device.global_memory / 4,
+    /// Takes memory back, to be used again when every stream that may use it has passed.
+    fn release(&self, buffer: UsmBuffer) {
+        // Where that cannot be known, the memory is left to the driver.
+        let kept = match self.fences() {
+            Ok(fences) => self.pool.keep(buffer, fences),
+            Err(error) => {
+                std::mem::forget(buffer);
+                Err(error)
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!("{}: memory left to the driver: {error}", self.info.id);
         }
+    }
+
+    /// Frees what the pool keeps; whether that was anything.
+    fn empty(&self) -> Result<bool> {
+        self.pool.empty().map_err(|e| device(&self.info.id, "freeing memory", e))
     }
 
     /// Free and total memory.
@@ -137,7 +91,8 @@ impl Shared {
             None if self.device.kind == Kind::Cpu => host_available().unwrap_or(total),
             None => total,
         };
-        Ok(MemoryInfo { free: free.min(total), total })
+        // What the pool keeps can be had.
+        Ok(MemoryInfo { free: free.saturating_add(self.pool.bytes()).min(total), total })
     }
 
     /// Allocates, from the pool where it has something that fits.
@@ -156,23 +111,20 @@ impl Shared {
         let Some(rounded) = asked.checked_next_multiple_of(GRANULE) else {
             return Err(exhausted(self));
         };
-        if let Some(buffer) = self.pool.take(rounded) {
-            if self.streams() > 1 {
-                self.settle();
-            }
+        let kept = self.pool.take(rounded);
+        if let Some(buffer) = kept.map_err(|e| device(&self.info.id, "allocating", e))? {
             return Ok(own(buffer));
         }
         // A system that overcommits hands out what it does not have, and ends the process later.
-        if self.device.kind == Kind::Cpu
-            && asked >= 64 << 20
-            && self.memory().is_ok_and(|m| asked > m.free)
-            && !(self.pool.empty(self) && self.memory().is_ok_and(|m| asked <= m.free))
-        {
-            return Err(exhausted(self));
+        if self.device.kind == Kind::Cpu && asked >= 64 << 20 {
+            let fits = || self.memory().map(|m| asked <= m.free - self.pool.bytes().min(m.free));
+            let enough = fits()? || self.empty()? && fits()?;
+            if !enough {
+                return Err(exhausted(self));
+            }
         }
         let mut result = self.base.alloc(rounded);
-        if matches!(&result, Err(e) if e.code() == Some(Code::OutOfMemory)) && self.pool.empty(self)
-        {
+        if matches!(&result, Err(e) if e.code() == Some(Code::OutOfMemory)) && self.empty()? {
             result = self.base.alloc(rounded);
         }
         match result {
@@ -189,7 +141,10 @@ impl Shared {
         let most = self.device.max_allocation;
         let hint = match self.device.kind {
             Kind::Cpu => "; CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=64GB, say, lets it give more",
-            _ => "",
+            _ => {
+                "; UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, set when the program starts, lets \
+                 Level Zero give more"
+            }
         };
         Error::Device {
             device: self.info.id.to_string(),

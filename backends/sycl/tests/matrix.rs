@@ -10,11 +10,12 @@ use std::process::Command;
 
 use strata_core::WeightType;
 use strata_kernels_sycl::{Dot, Form, HEADERS, Unit};
-use strata_sycl::SyclBackend;
-use sycl_bindgen::{Bundle, Options, Queue, Runtime};
+use strata_sycl::{SyclBackend, environment};
+use sycl_bindgen::{Bundle, Options, Queue, Runtime, restart_with};
 
 /// Whether there is a device to compile for.
 fn present() -> bool {
+    restart_with(&environment()).expect("the test starts again");
     match SyclBackend::open(0) {
         Ok(_) => true,
         Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
@@ -69,7 +70,7 @@ const SELF: &str = "every_type_compiles_to_products_of_matrices";
 
 /// Compiles one unit; the runtime writes the SPIR-V where its variables say.
 fn compile(unit: Unit, sub_group: u32) {
-    let runtime = Runtime::load(Options { persistent_cache: false, ..Options::default() }).unwrap();
+    let runtime = Runtime::load(Options::default()).unwrap();
     let device = runtime.devices().unwrap().into_iter().find(|d| d.aspects.source).unwrap();
     let queue = Queue::open(runtime, device.index).unwrap();
     let form = Form::gpu(sub_group, 64, Dot::JointMatrix);
@@ -87,6 +88,8 @@ fn compiled(folder: &Path, unit: &str, sub_group: u32) -> Module {
         .args(["--exact", "--nocapture", SELF])
         .env("STRATA_TEST_UNIT", unit)
         .env("STRATA_TEST_SUB_GROUP", sub_group.to_string())
+        // What is taken from the cache is not dumped.
+        .env("SYCL_CACHE_PERSISTENT", "0")
         .env("SYCL_DUMP_IMAGES", "1")
         .env("SYCL_DUMP_IMAGES_PREFIX", folder.join("image-"))
         .output()
@@ -117,7 +120,7 @@ fn every_type_compiles_to_products_of_matrices() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("strata-matrix-{}", std::process::id()));
-    let types = WeightType::ALL.map(|ty| (ty.name(), 16));
+    let types = WeightType::ALL.iter().map(|ty| (ty.name(), 16));
     let others = [("check", 8), ("check", 16), ("Q4_K", 8), ("IQ2_XS", 8)];
     for (name, sub_group) in types.into_iter().chain(others) {
         let module = compiled(&folder, name, sub_group);

@@ -64,7 +64,7 @@ proptest! {
 
     #[test]
     fn products(
-        ty in any_of(&WeightType::ALL),
+        ty in any_of(WeightType::ALL),
         mode in any_of(&RowMode::ALL),
         routing in routing(30),
         (m, blocks) in (1usize..40, 1usize..5),
@@ -138,7 +138,7 @@ proptest! {
 
     #[test]
     fn layers(
-        (gate, down) in (any_of(&WeightType::ALL), any_of(&WeightType::ALL)),
+        (gate, down) in (any_of(WeightType::ALL), any_of(WeightType::ALL)),
         (experts, part, tokens) in (1usize..12, 1usize..12, 0usize..40),
         (width, ffn) in (1usize..3, 1usize..3),
         order in any_of(&[GateUpOrder::Split, GateUpOrder::Interleaved]),

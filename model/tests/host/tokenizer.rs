@@ -1,10 +1,8 @@
 //! Tokenizers of small vocabularies: merges, control tokens, ends, bytes, streams.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Random, Vocabulary, texts};
+use crate::common::{Random, Vocabulary, texts};
 use strata_core::gguf::MetaValue;
 use strata_model::tokenizer::{Kind, Prompt};
 
