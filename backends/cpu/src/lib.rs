@@ -20,6 +20,7 @@
 mod attention;
 mod device;
 mod exp;
+mod hidden;
 mod isa;
 mod map;
 mod memory;
