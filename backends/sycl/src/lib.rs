@@ -28,6 +28,7 @@ mod list;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod pool;
 mod quantize;
