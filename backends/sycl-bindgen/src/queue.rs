@@ -116,8 +116,9 @@ impl Queue {
     ///
     /// # Errors
     /// What the runtime reports.
-    pub fn knows(&self, pointer: *const c_void) -> Result<bool, Error> {
+    pub fn knows(&self, address: usize) -> Result<bool, Error> {
         let mut known = 0;
+        let pointer = std::ptr::without_provenance(address);
         // SAFETY: the queue is live, `known` is valid for the call, and the address is only
         // compared.
         let code = unsafe { (self.api().queue_knows)(self.raw(), pointer, &mut known) };

@@ -79,7 +79,7 @@ impl SyclBackend {
             let expected = format!("a multiple of {}", align_of::<T>());
             return Err(Error::invalid("address", format!("{pointer:?}"), expected));
         }
-        let known = self.shared.base.knows(pointer.cast());
+        let known = self.shared.base.knows(pointer.addr());
         if !known.map_err(|e| self.error("asking what a pointer is", e))? {
             return Err(Error::invalid(
                 "address",
