@@ -18,6 +18,7 @@ pub mod activation;
 pub mod attention;
 pub mod backend;
 pub mod error;
+pub mod floats;
 pub mod format;
 pub mod gguf;
 pub mod numerics;

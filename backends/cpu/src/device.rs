@@ -12,6 +12,7 @@ use strata_core::backend::{
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
 
+use crate::attention;
 use crate::isa::{Cpu, Isa};
 use crate::memory::{self, CpuMemory, Parts};
 use crate::mmq::Worker;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pool: Option<rayon::ThreadPool>,
     /// For products.
     pub(crate) workers: Scratch<Worker>,
+    /// For attention.
+    pub(crate) attention: Scratch<attention::Worker>,
     /// For maps: counts.
     pub(crate) counts: Scratch<Vec<u32>>,
     /// For scatter: blocks.
@@ -93,6 +96,7 @@ impl CpuBackend {
             threads,
             pool,
             workers: Scratch::default(),
+            attention: Scratch::default(),
             counts: Scratch::default(),
             blocks: Scratch::default(),
         };
@@ -239,8 +243,8 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn scratch(&self) -> u64 {
-        let Shared { workers, counts, blocks, .. } = &*self.shared;
-        (workers.bytes() + counts.bytes() + blocks.bytes()) as u64
+        let Shared { workers, attention, counts, blocks, .. } = &*self.shared;
+        (workers.bytes() + attention.bytes() + counts.bytes() + blocks.bytes()) as u64
     }
 
     fn stream(&self) -> &StreamState {

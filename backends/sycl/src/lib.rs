@@ -27,6 +27,7 @@ mod list;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod pool;
 mod quantize;
