@@ -155,7 +155,7 @@ impl Gguf {
         let (first, gate_up) =
             match (find(FfnRole::GateUpExps), find(FfnRole::GateExps), find(FfnRole::UpExps)) {
                 (Some(merged), None, None) => (merged, Err(merged)),
-                (None, gate, Some(up)) => (up, Ok((gate, up))),
+                (None, gate, Some(up)) => (gate.unwrap_or(up), Ok((gate, up))),
                 (Some(merged), _, _) => {
                     let field = format!("tensor {}", FfnRole::GateExps.name(block));
                     let expected = format!("either it or {}", merged.name());

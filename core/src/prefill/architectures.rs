@@ -38,6 +38,8 @@ pub(super) struct Recipe {
     /// What the sum of the weights is brought to before it divides: the authors' number.
     pub sum: Norm,
     pub activation: Activation,
+    /// Whether experts have gates.
+    pub gates: bool,
     pub clamp: Clamp,
     /// The router reads another input than the experts, which the caller hands in.
     pub own_input: bool,
@@ -64,6 +66,7 @@ const BASE: Recipe = Recipe {
     normalised: Normalised::Key(true),
     sum: PLAIN_SUM,
     activation: Activation::SwiGlu,
+    gates: true,
     clamp: Clamp::Behind,
     own_input: false,
     weigh_input: false,
@@ -194,7 +197,12 @@ const EXPERTS: [(&str, Experts); 63] = [
     ("mistral4", NOT_NORMALISED),
     (
         "nemotron_h_moe",
-        Ok(Recipe { gating_key: false, activation: Activation::ReluSquared, ..SIGMOID_BASE }),
+        Ok(Recipe {
+            gating_key: false,
+            activation: Activation::ReluSquared,
+            gates: false,
+            ..SIGMOID_BASE
+        }),
     ),
     (
         "nomic-bert-moe",
@@ -202,6 +210,7 @@ const EXPERTS: [(&str, Experts); 63] = [
             gating_key: false,
             normalised: Normalised::Fixed(false),
             activation: Activation::GeluErf,
+            gates: false,
             ..BASE
         }),
     ),

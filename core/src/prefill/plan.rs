@@ -54,6 +54,7 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
     }
     let of = Of { gguf, block, meta: &meta, recipe, tensors: &tensors };
     of.others()?;
+    of.gates()?;
     let (score_bias, selection_bias) = (of.score_bias()?, of.selection_bias()?);
     let router = of.router(selection_bias.is_some())?;
     let biased = score_bias.is_some() || selection_bias.is_some();
@@ -148,10 +149,32 @@ impl Of<'_> {
         match others.is_empty() {
             true => Ok(()),
             false => Err(Error::invalid(
-                format!("block {}", self.block),
+                format!("{}: block {}", self.gguf.head().name(), self.block),
                 others.join(", "),
                 "no tensors on experts or router but weights, biases and scales",
             )),
+        }
+    }
+
+    /// Refuses gates that are absent, or there, where the architecture has it otherwise.
+    fn gates(&self) -> Result<()> {
+        let up_only = matches!(self.tensors.gate_up, gguf::GateUp::UpOnly(_));
+        let shared = self.tensors.shared.as_ref();
+        let expected = |role: FfnRole| {
+            let (given, expected) = match self.recipe.gates {
+                true => ("nothing", "the gates of the experts"),
+                false => ("gates", "experts without gates in this architecture"),
+            };
+            let file = self.gguf.head().name();
+            let tensor = format!("{file}: tensor {}", role.name(self.block));
+            Err(Error::invalid(tensor, given, expected))
+        };
+        if up_only == self.recipe.gates {
+            return expected(FfnRole::GateExps);
+        }
+        match shared.is_some_and(|shared| shared.gate.is_some() != self.recipe.gates) {
+            true => expected(FfnRole::SharedGate),
+            false => Ok(()),
         }
     }
 
