@@ -204,7 +204,7 @@ impl Of<'_> {
         }
     }
 
-    /// A factor or limit of this block; none where it is absent or means nothing.
+    /// A number of this block, if the file has it.
     fn number(&self, name: &str) -> Result<Option<f32>> {
         let key = self.key(name);
         let Some(value) = self.gguf.value(&key) else { return Ok(None) };
@@ -213,8 +213,7 @@ impl Of<'_> {
             None => value.as_f32(),
         };
         match number.filter(|number| number.is_finite()) {
-            // Writers mean none by zero, and by what is as good as zero.
-            Some(number) => Ok((number > 1e-6).then_some(number)),
+            Some(number) => Ok(Some(number)),
             None => Err(Error::invalid(
                 format!("{key} of block {}", self.block),
                 "no finite number",
@@ -242,10 +241,12 @@ impl Of<'_> {
         );
         let groups = self.groups(gating)?;
         let softcap = match recipe.softcap {
-            true => self.number("router_logit_softcapping")?.unwrap_or(0.0),
+            true => self.number("router_logit_softcapping")?.unwrap_or(0.0).max(0.0),
             false => 0.0,
         };
-        let scale = self.number("expert_weights_scale")?.unwrap_or(1.0);
+        // Files of models without a factor may carry a zero.
+        let scale = self.number("expert_weights_scale")?.filter(|&scale| scale != 0.0);
+        let scale = scale.unwrap_or(1.0);
         let (gating, norm) = match (normalised, gating) {
             // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
             (true, routing::Gating::Softmax) if groups.is_none() && !selection_bias => {
@@ -278,7 +279,9 @@ impl Of<'_> {
     }
 
     fn activation(&self, limit: &str) -> Result<Activation> {
-        match (self.number(limit)?, self.recipe.activation, self.recipe.clamp) {
+        // Writers mean no limit by zero, and by what is as good as zero.
+        let limit = self.number(limit)?.filter(|&limit| limit > 1e-6);
+        match (limit, self.recipe.activation, self.recipe.clamp) {
             (Some(limit), Activation::SwiGlu, Clamp::Behind) => {
                 Ok(Activation::SwiGluClamped { limit })
             }
