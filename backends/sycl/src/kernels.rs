@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use strata_core::backend::DeviceInfo;
 use strata_core::{Error, Result};
-use strata_kernels_sycl::{Form, HEADERS, Unit, table};
+use strata_kernels_sycl::{Form, OPTIONS, SOURCES, Unit, table};
 use sycl_bindgen::{Bundle, Kernel, Queue, UsmBuffer};
 
 use crate::error::device;
@@ -45,11 +45,9 @@ impl Built {
 
 /// Compiles one unit.
 pub(crate) fn build(info: &DeviceInfo, queue: &Queue, unit: Unit, form: &Form) -> Result<Built> {
-    let options = unit.options(form);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let start = Instant::now();
-    let bundle = Bundle::build(queue, unit.source(), &HEADERS, &options).map_err(|e| {
-        let detail = format!("{unit} with {}: {e}", options.join(" "));
+    let bundle = Bundle::build(queue, &unit.source(form), &SOURCES, &OPTIONS).map_err(|e| {
+        let detail = format!("{unit} with {form:?}: {e}");
         Error::Device { device: info.id.to_string(), call: "compiling kernels", detail }
     })?;
     tracing::debug!("{}: compiled {unit} in {:?} {}", info.id, start.elapsed(), bundle.log());
