@@ -97,5 +97,5 @@ impl std::fmt::Display for Unit {
 pub const NUMERICS: [&str; 3] =
     ["-ffp-contract=off", "-foffload-fp32-prec-div", "-foffload-fp32-prec-sqrt"];
 
-/// All options of a build: the numerics, and SYCL's headers compiled once in a process.
-pub const OPTIONS: [&str; 4] = [NUMERICS[0], NUMERICS[1], NUMERICS[2], "--auto-pch"];
+/// The option by which libsycl 9 and later read SYCL's headers once in a process.
+pub const HEADERS_ONCE: &str = "--auto-pch";

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use strata_core::backend::{Memory, MemoryInfo, Raw, RawMut};
-use strata_core::{Error, Result};
+use strata_core::{Error, Result, host_memory};
 use sycl_bindgen::{Code, Kind, UsmBuffer};
 
 use crate::error::device;
@@ -118,14 +118,16 @@ impl Shared {
 
     /// Free and total memory.
     pub(crate) fn memory(&self) -> Result<MemoryInfo> {
-        let total = self.device.global_memory;
+        // The OpenCL CPU device lives in host memory, of which the process may have little.
+        let host = if self.device.kind == Kind::Cpu { host_memory() } else { None };
+        let all = self.device.global_memory;
+        let total = host.map_or(all, |host| all.min(host.total));
         let asked = self.runtime.free_memory(self.device.index);
         let free = match asked.map_err(|e| device(&self.info.id, "asking for free memory", e))? {
             Some(free) => free,
-            // The OpenCL CPU device lives in host memory.
-            None if self.device.kind == Kind::Cpu => host_available().unwrap_or(total),
             None => total,
         };
+        let free = host.map_or(free, |host| free.min(host.free));
         // What the pool keeps can be had.
         Ok(MemoryInfo { free: free.saturating_add(self.pool.bytes()).min(total), total })
     }
@@ -190,11 +192,4 @@ impl Shared {
             ),
         }
     }
-}
-
-/// `MemAvailable` of the host.
-fn host_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

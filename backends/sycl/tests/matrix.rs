@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use strata_core::WeightType;
-use strata_kernels_sycl::{Dot, Form, OPTIONS, SOURCES, Unit};
+use strata_kernels_sycl::{Dot, Form, HEADERS_ONCE, NUMERICS, SOURCES, Unit};
 use strata_sycl::{SyclBackend, environment};
 use sycl_bindgen::{Bundle, Options, Queue, Runtime, restart_with};
 
@@ -82,9 +82,10 @@ fn compile(folder: &Path) {
     let runtime = Runtime::load(Options::default()).unwrap();
     let device = runtime.devices().unwrap().into_iter().find(|d| d.aspects.source).unwrap();
     let queue = Queue::open(runtime, device.index).unwrap();
+    let options = [NUMERICS.as_slice(), &[HEADERS_ONCE]].concat();
     for (unit, sub_group) in units() {
         let form = Form::gpu(sub_group, 64, Dot::JointMatrix);
-        Bundle::build(&queue, &unit.source(&form), &SOURCES, &OPTIONS)
+        Bundle::build(&queue, &unit.source(&form), &SOURCES, &options)
             .unwrap_or_else(|e| panic!("{unit}, sub-groups of {sub_group}: {e}"));
         let module = dumped(folder, unit);
         let kernel = if unit == Unit::Check { "probe_tiles" } else { "mmq" };
