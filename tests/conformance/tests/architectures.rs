@@ -359,7 +359,7 @@ impl Weights {
                     })
                     .collect();
                 for (c, sum) in sum.iter_mut().enumerate() {
-                    *sum = *sum + w * dot(&down[c * FFN..(c + 1) * FFN], &h);
+                    *sum += w * dot(&down[c * FFN..(c + 1) * FFN], &h);
                 }
             }
             out.extend(sum.into_iter().map(|v| v * form.sum));
