@@ -5,6 +5,12 @@
 
 use half::f16;
 
+mod erf;
+mod functions;
+
+pub use erf::*;
+pub use functions::*;
+
 /// The one NaN that is ever stored as f32.
 pub const NAN_F32: u32 = 0x7fc0_0000;
 /// The one NaN that is ever stored as f16.

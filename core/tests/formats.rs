@@ -71,7 +71,7 @@ fn golden_vectors() {
 #[test]
 fn properties() {
     let mut before = None;
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         assert!(before < Some(ty.ggml_id()), "{ty}: ids ascend");
         before = Some(ty.ggml_id());
         assert_eq!(WeightType::from_ggml_id(ty.ggml_id()), Some(ty));
@@ -116,7 +116,7 @@ fn properties() {
 
 #[test]
 fn names() {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let name = ty.to_string();
         assert_eq!(name.parse::<WeightType>().unwrap(), ty);
         assert_eq!(name.to_uppercase().parse::<WeightType>().unwrap(), ty);
@@ -127,7 +127,7 @@ fn names() {
     for wrong in ["", "q4", "q4_k_m", " q4_0", "f16", "Ｑ4_0"] {
         let error = wrong.parse::<WeightType>().unwrap_err();
         assert!(matches!(&error, Error::UnknownType { given, .. } if given == wrong));
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             assert!(error.to_string().contains(ty.name()), "{error}");
         }
     }
@@ -135,7 +135,7 @@ fn names() {
 
 #[test]
 fn rows_must_be_whole_blocks() {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let block = ty.block_values();
         assert_eq!(ty.row_bytes(0).unwrap(), 0);
         assert_eq!(ty.row_bytes(3 * block).unwrap(), 3 * ty.block_bytes());
@@ -152,7 +152,7 @@ fn rows_must_be_whole_blocks() {
 
 #[test]
 fn dequantize_checks_sizes() {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let blocks = random_blocks(ty, 1, 3);
         let mut out = vec![0.0; 3 * ty.block_values() + 1];
         let (whole, longer) = (3 * ty.block_values(), 3 * ty.block_values() + 1);
@@ -184,7 +184,7 @@ fn random_bits(seed: u64, bytes: usize) -> Vec<u8> {
 #[test]
 fn integers_stay_within_max_iw() {
     const BLOCKS: usize = 100_000;
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let bits = random_bits(0x5eed + u64::from(ty.ggml_id()), BLOCKS * ty.block_bytes());
         let mut largest = 0;
         let mut minimum = 0;
@@ -208,7 +208,7 @@ fn integers_stay_within_max_iw() {
 fn decoders_leave_the_rest_alone() {
     const MARK: i16 = 0x5a5a;
     let stale = Decoded { iw: [MARK; MAX_BLOCK], dw: [f32::MAX; 4], mn: [MARK; 16], dm: f32::MIN };
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let block = random_blocks(ty, 7, 1);
         let mut out = stale.clone();
         ty.decode(&block, &mut out);
@@ -240,7 +240,7 @@ fn a_short_block_is_refused() {
 #[test]
 fn random_weights_are_sane() {
     const BLOCKS: usize = 4000;
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let blocks = random_blocks(ty, 42, BLOCKS);
         assert_eq!(blocks.len(), BLOCKS * ty.block_bytes());
         assert_eq!(blocks, random_blocks(ty, 42, BLOCKS), "{ty}: equal seeds");

@@ -31,7 +31,7 @@ fn a_block_of_experts() {
     let message = router.weight_type().unwrap_err().to_string();
     names(&message, &["blk.0.ffn_gate_inp.weight", "f32"]);
     let shared = moe.shared.as_ref().unwrap();
-    assert_eq!((shared.ffn, shared.gate.rows, shared.down.cols), (96, 96, 96));
+    assert_eq!((shared.ffn, shared.gate.as_ref().unwrap().rows, shared.down.cols), (96, 96, 96));
     assert_eq!(shared.router.as_ref().unwrap().tensor.tensor_type(), TensorType::F16);
     assert_eq!(moe.others, Vec::<String>::new());
     assert_eq!(gguf.moe_blocks(), [0]);

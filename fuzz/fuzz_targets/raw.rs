@@ -101,7 +101,7 @@ fn quantize(input: &mut Unstructured<'_>) -> Result<()> {
 }
 
 fn weight_type(input: &mut Unstructured<'_>) -> Result<WeightType> {
-    input.choose(&WeightType::ALL).copied()
+    input.choose(WeightType::ALL).copied()
 }
 
 fn dequantize(input: &mut Unstructured<'_>) -> Result<()> {

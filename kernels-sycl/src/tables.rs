@@ -15,7 +15,8 @@ pub const fn offset(ty: WeightType) -> i32 {
         MXFP4 | NVFP4 => 12,
         Q5_0 => 16,
         Q6_K => 32,
-        Q8_0 | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ1_M | IQ4_NL | IQ4_XS => 128,
+        // Q8_0 and the codebooks: bytes.
+        _ => 128,
     }
 }
 

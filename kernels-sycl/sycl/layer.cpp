@@ -4,10 +4,8 @@
 // Work is cut into units (a q8_1 block, or some columns of a row) and each
 // work-item does a share of consecutive ones; the host launches as many
 // work-items as the device keeps busy.
+#include "activation.hpp"
 #include "q8.hpp"
-
-// Columns of a unit where a step works on columns.
-#define COLUMNS (LANES > 1 ? 4 * LANES : 1)
 
 // What a launch is about; the host has the same struct.
 struct step {
@@ -19,7 +17,7 @@ struct step {
   u32 tokens;      // scatter, combine: tokens
   u32 k;           // scatter, combine: choices per token
   u32 layout;      // of q8_1
-  u32 interleaved; // gate and up values in turns
+  u32 interleaved; // 1: gate and up values in turns; 2: up values alone
   u32 value_kind;  // what a value that is not finite is reported as
   u32 header_kind; // and a scale or sum
 };
@@ -39,7 +37,6 @@ inline void report_block(u32 *word, seen bad, u32 token, const step &s) {
 // GPU are blocks in the order of the output, all rows of one k_block before the
 // next: neighbours write what lies together. Those of a CPU device are runs of
 // UNIT_ROWS rows, all of their k_blocks in turn: reads walk forwards too.
-#define UNIT_ROWS (LANES > 1 ? 16 : 1)
 template <typename F> inline void blocks(u32 rows, u32 k_blocks, F &&f) {
 #if LANES == 1
   share work(u64(rows) * k_blocks);
@@ -195,13 +192,21 @@ template <typename F, typename G> inline void columns(u32 first, u32 cols, F &&f
     g(c);
 }
 
-KERNEL swiglu_rows(const float *x, float *out, step s) {
+KERNEL swiglu_rows(const float *x, const float *scale, const float *bias, const u32 *bounds,
+                   float *out, experts_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.rows) * units);
   for (u64 n = work.first; n < work.end; ++n) {
     const u64 r = n / units;
     const float *from = x + r * s.stride;
     float *to = out + r * s.out_stride;
+    if (h.any) {
+      const any_row row(from, r, s.cols, s.interleaved, scale, bias, bounds, h);
+      columns(
+          n % units * COLUMNS, s.cols, [&](u32 c) { store(to + c, row.hidden_vector(c, h)); },
+          [&](u32 c) { to[c] = row.hidden(c, h); });
+      continue;
+    }
     columns(
         n % units * COLUMNS, s.cols,
         [&](u32 c) { store(to + c, hidden_vector(from, c, s)); },
@@ -209,19 +214,29 @@ KERNEL swiglu_rows(const float *x, float *out, step s) {
   }
 }
 
-KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, step s) {
+KERNEL swiglu_quantize(const float *x, const float *scale, const float *bias, const u32 *bounds,
+                       const u32 *tokens, u8 *out, u32 *word, experts_how h, step s) {
   with_layout(s.layout, [&](auto layout) {
     blocks(s.rows, s.k_blocks, [&](u32 row, u32 k_block) {
       const float *from = x + row * s.stride;
       const u32 first = BLOCK_VALUES * k_block;
-      float h[BLOCK_VALUES];
-      if (first + BLOCK_VALUES <= s.cols)
+      float v[BLOCK_VALUES];
+      if (h.any) {
+        const any_row values(from, row, s.cols, s.interleaved, scale, bias, bounds, h);
+        if (first + BLOCK_VALUES <= s.cols)
+          for (u32 i = 0; i < BLOCK_VALUES; i += LANES)
+            store(v + i, values.hidden_vector(first + i, h));
+        else
+          for (u32 i = 0; i < BLOCK_VALUES; ++i)
+            v[i] = first + i < s.cols ? values.hidden(first + i, h) : 0.0f;
+      } else if (first + BLOCK_VALUES <= s.cols) {
         for (u32 i = 0; i < BLOCK_VALUES; i += LANES)
-          store(h + i, hidden_vector(from, first + i, s));
-      else
+          store(v + i, hidden_vector(from, first + i, s));
+      } else {
         for (u32 i = 0; i < BLOCK_VALUES; ++i)
-          h[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
-      const seen bad = quantize_block<layout>(h, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
+          v[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
+      }
+      const seen bad = quantize_block<layout>(v, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
       report_block(word, bad, tokens ? tokens[row] : row, s);
     });
   });
@@ -229,10 +244,18 @@ KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, st
 
 // ---- combine ----
 
+// Scales and biases of experts, and factors; the host has the same struct.
+struct combine_how {
+  u64 scale_stride, bias_stride;
+  u32 weighed; // 0: every row has weight 1
+  float shared_factor, sum_factor;
+};
+
 // out[t]: fma over the token's rows in ascending j, then the shared expert's,
 // which `shared_stride` and `score_stride` values lead from token to token.
 KERNEL combine(const float *y, const u32 *slot, const float *weights, const float *shared,
-               const float *score, float *out, u64 shared_stride, u64 score_stride, step s) {
+               const float *score, const int *ids, const float *scale, const float *bias,
+               float *out, u64 shared_stride, u64 score_stride, combine_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.tokens) * units);
   for (u64 n = work.first; n < work.end; ++n) {
@@ -241,32 +264,66 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
     const float *w = weights + t * s.k;
     float *to = out + t * s.out_stride;
     const float *one = shared ? shared + t * shared_stride : nullptr;
-    const float weight = score ? sigmoid(score[t * score_stride]) : 1.0f;
+    const float weight = (score ? sigmoid(score[t * score_stride]) : 1.0f) * h.shared_factor;
+    const auto weight_of = [&](u32 j) { return h.weighed ? w[j] : 1.0f; };
+    if (scale || bias) {
+      const int *id = ids + t * s.k;
+      const auto one_column = [&](u32 c) {
+        float acc = 0.0f;
+        for (u32 j = 0; j < s.k; ++j) {
+          const u64 expert = id[j];
+          const float v = fma(y[rows[j] * s.stride + c], scale ? scale[expert * h.scale_stride] : 1.0f,
+                              bias ? bias[expert * h.bias_stride + c] : 0.0f);
+          acc = fma(weight_of(j), v, acc);
+        }
+        if (one)
+          acc = fma(weight, one[c], acc);
+        to[c] = canonical(acc * h.sum_factor);
+      };
+      columns(
+          n % units * COLUMNS, s.cols,
+          [&](u32 c) {
+            vfloat acc = vfloat(0.0f);
+            for (u32 j = 0; j < s.k; ++j) {
+              const u64 expert = id[j];
+              const float factor = scale ? scale[expert * h.scale_stride] : 1.0f;
+              vfloat added = vfloat(0.0f);
+              if (bias)
+                added = load<vfloat>(bias + expert * h.bias_stride + c);
+              const vfloat v = fma(load<vfloat>(y + rows[j] * s.stride + c), vfloat(factor), added);
+              acc = fma(vfloat(weight_of(j)), v, acc);
+            }
+            if (one)
+              acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
+            store(to + c, canonical(acc * vfloat(h.sum_factor)));
+          },
+          one_column);
+      continue;
+    }
     columns(
         n % units * COLUMNS, s.cols,
         [&](u32 c) {
           vfloat acc = vfloat(0.0f);
           for (u32 j = 0; j < s.k; ++j)
-            acc = fma(vfloat(w[j]), load<vfloat>(y + rows[j] * s.stride + c), acc);
+            acc = fma(vfloat(weight_of(j)), load<vfloat>(y + rows[j] * s.stride + c), acc);
           if (one)
             acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-          store(to + c, canonical(acc));
+          store(to + c, canonical(acc * vfloat(h.sum_factor)));
         },
         [&](u32 c) {
           float acc = 0.0f;
           for (u32 j = 0; j < s.k; ++j)
-            acc = fma(w[j], y[rows[j] * s.stride + c], acc);
+            acc = fma(weight_of(j), y[rows[j] * s.stride + c], acc);
           if (one)
             acc = fma(weight, one[c], acc);
-          to[c] = canonical(acc);
+          to[c] = canonical(acc * h.sum_factor);
         });
   }
 }
 
 // ---- router scores ----
 
-// Tokens and values of k that a tile of transposed router rows serves.
-#define SCORE_TOKENS (LANES > 1 ? 16 : 1)
+// Values of k of a tile of transposed router rows, which serves SCORE_TOKENS tokens.
 #define SCORE_K 16
 
 // out[t][e]: one accumulator, fma in ascending k; `s.rows` tokens, `s.cols`

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use strata::Device;
 use strata::backend::Backend;
 use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo};
+use strata::prefill::plan_moe;
 
 use super::report::{self, bytes};
 use super::{Outcome, print, print_json};
@@ -36,13 +37,15 @@ pub fn run(args: &Args) -> Outcome {
     for (number, tensors) in gguf.ffn_tensors() {
         let experts = tensors.iter().any(|(role, _)| role.is_experts());
         let described = match experts {
-            true => gguf.moe(number).map(|moe| {
+            true => plan_moe(&gguf, number).map(|plan| {
+                let moe = &plan.tensors;
                 let shared = if moe.shared.is_some() { ", a shared expert" } else { "" };
                 let (e, k, w, f) = (moe.experts, moe.used, moe.width, moe.ffn);
                 format!("{e} experts, {k} per token, {w} wide, {f} hidden{shared}")
             }),
             false => gguf
                 .dense(number)
+                .map_err(strata::Error::from)
                 .map(|dense| format!("dense, {} wide, {} hidden", dense.width, dense.ffn)),
         };
         let described = described.map_err(|error| error.to_string());

@@ -235,6 +235,9 @@ fn model(args: &Args, path: &std::path::Path, backend: &dyn Backend) -> Outcome<
     let mut show = |at: strata::prefill::LoadProgress<'_>| {
         bar.set_length(at.total);
         bar.set_position(at.done);
+        if let Some(ty) = at.quantized {
+            note(&format!("{} holds {ty}: quantized to q8_0 as it is loaded", at.tensor));
+        }
     };
     let has_experts = moe_blocks.contains(&block);
     let (layer, dense) = match args.split_dense {

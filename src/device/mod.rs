@@ -52,7 +52,7 @@ impl FromStr for DeviceName {
             return Ok(Self::Auto);
         }
         let (name, index) = s.split_once(':').unwrap_or((s, "0"));
-        let kind = BackendKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = BackendKind::ALL.iter().copied().find(|kind| kind.name() == name);
         match (kind, index.parse()) {
             (Some(kind), Ok(index)) => Ok(Self::Index(kind, index)),
             _ => Err(Error::invalid(
@@ -128,6 +128,18 @@ fn runs(kind: BackendKind) -> Result<Runs> {
     })
 }
 
+/// Variables, by name and value, that drivers want to find in the environment and that are not
+/// set: those of the SYCL runtime, where this binary has that backend and the machine the runtime.
+///
+/// No backend sets one: other threads may be reading them. A program that wants the OpenCL CPU
+/// device, or compiled SYCL kernels kept on disk, sets these as the first thing that it does.
+pub fn environment() -> Vec<(&'static str, std::ffi::OsString)> {
+    #[cfg(feature = "sycl")]
+    return sycl::environment();
+    #[cfg(not(feature = "sycl"))]
+    Vec::new()
+}
+
 /// The devices of this machine.
 pub struct Device;
 
@@ -178,7 +190,8 @@ impl Device {
     /// Every backend, whether this binary has it, and its devices.
     pub fn list() -> Vec<BackendState> {
         BackendKind::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|kind| {
                 let runs = runs(kind);
                 let built = runs.is_ok();

@@ -69,44 +69,40 @@ fn what_it_does_not_compute_it_refuses_by_name() {
     let key = |name: &str, value: strata::gguf::MetaValue| vec![(name.to_owned(), value)];
     for (model, message) in [
         (
-            Model { extra: key("expert_gating_func", 2u32.into()), ..Model::default() },
-            "qwen3moe.expert_gating_func: given 2 (sigmoid), expected 1 (softmax) or 3",
-        ),
-        (
             Model { extra: key("expert_gating_func", 9u32.into()), ..Model::default() },
             "qwen3moe.expert_gating_func: given 9",
         ),
         (
             Model { extra: key("expert_weights_scale", f32::NAN.into()), ..Model::default() },
-            "qwen3moe.expert_weights_scale: given NaN, expected a finite number",
+            "qwen3moe.expert_weights_scale of block 0: given no finite number, expected a finite",
         ),
         (
             Model { extra: key("expert_group_count", 5u32.into()), ..Model::default() },
-            "qwen3moe.expert_group_count: given 5, expected 1 group",
+            "qwen3moe.expert_group_used_count: given nothing, expected",
         ),
         (
-            Model { architecture: "glm4moe", ..Model::default() },
-            "glm4moe.expert_gating_func: given nothing, which in this architecture is sigmoid",
+            Model { extra: key("swiglu_clamp_exp", f32::INFINITY.into()), ..Model::default() },
+            "qwen3moe.swiglu_clamp_exp of block 0: given no finite number",
         ),
         (
-            Model { extra: key("swiglu_clamp_exp", 7.0f32.into()), ..Model::default() },
-            "qwen3moe.swiglu_clamp_exp of block 0: given 7, expected 0",
+            Model { architecture: "grovemoe", ..Model::default() },
+            "general.architecture: given grovemoe (further experts for groups of experts), expected",
         ),
         (
-            Model { architecture: "llama4", ..Model::default() },
-            "general.architecture: given llama4 (sigmoid, on the experts' inputs), expected",
+            Model { architecture: "nemotron_h_moe", ..Model::default() },
+            "blk.0.ffn_gate_exps.weight: given gates, expected experts without gates",
         ),
         (
-            Model { architecture: "grok", ..Model::default() },
-            "general.architecture: given grok (GELU), expected one whose experts",
+            Model { architecture: "gemma4", ..Model::default() },
+            "routing: given the layer's router, expected the input of the router",
         ),
         (
             Model { architecture: "another", ..Model::default() },
-            "general.architecture: given another, expected one known to compute SwiGLU",
+            "general.architecture: given another, expected one that is known",
         ),
         (
-            Model { other: Some("blk.0.exp_probs_b.bias"), ..Model::default() },
-            "block 0: given blk.0.exp_probs_b.bias, expected no tensors on experts or router",
+            Model { other: Some("blk.0.ffn_gate_chexps.weight"), ..Model::default() },
+            "block 0: given blk.0.ffn_gate_chexps.weight, expected no tensors on experts or router",
         ),
     ] {
         let path = model.write(&folder, "m.gguf");

@@ -33,7 +33,7 @@ fn quantize_writes_the_golden_bytes() {
 fn dequantize_writes_the_golden_values() {
     let folder = Folder::new();
     let out = folder.path("out.f32");
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         for kind in ["quantized", "random"] {
             let blocks = vectors(&format!("weights/{ty}.{kind}.blocks"));
             strata(&format!("raw dequantize --type {ty} --rows 6 --cols 512 {blocks} {out}")).ok();
@@ -56,7 +56,7 @@ fn mmq_writes_the_reference_s_bytes() {
     let ids: Vec<i32> = (0..tokens * k).map(|i| (i * 7 % 5 % experts) as i32).collect();
     let id_bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     let id_file = folder.write("ids.i32", &id_bytes);
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         let row = ty.row_bytes(cols).unwrap();
         let blocks = random_blocks(ty, 9, experts * rows * cols / ty.block_values());
         let q8 = reference::quantize(&x, tokens, cols, cols, None, ty.layout());

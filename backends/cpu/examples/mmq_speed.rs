@@ -80,7 +80,7 @@ fn main() -> Result<()> {
         let cpu = CpuBackend::new(CpuOptions { isa: Some(isa), threads: on_cpu.then_some(1) })?;
         let backend: &dyn Backend = &cpu;
         println!("{isa}, {} threads", cpu.threads());
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             if want(ty.name()) || wanted.iter().any(|w| w == "mmq") {
                 mmq(backend, ty)?;
             }

@@ -1,16 +1,18 @@
 //! Opening the CPU, its threads, and the memory half of the backend.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
-    RawMut, StreamState,
+    RawEvent, RawMut, StreamState,
 };
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
 
+use crate::attention;
 use crate::isa::{Cpu, Isa};
 use crate::memory::{self, CpuMemory, Parts};
 use crate::mmq::Worker;
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     pool: Option<rayon::ThreadPool>,
     /// For products.
     pub(crate) workers: Scratch<Worker>,
+    /// For attention.
+    pub(crate) attention: Scratch<attention::Worker>,
     /// For maps: counts.
     pub(crate) counts: Scratch<Vec<u32>>,
     /// For scatter: blocks.
@@ -82,20 +86,17 @@ impl CpuBackend {
             }
             None => (rayon::current_num_threads(), None),
         };
-        let info = DeviceInfo {
-            id,
-            name: cpu_name(),
-            arch: isa.name().to_owned(),
-            driver: String::new(),
-            units: u32::try_from(threads).unwrap_or(u32::MAX),
-            wave: 1,
-        };
+        let mut info = DeviceInfo::new(id, cpu_name());
+        info.arch = isa.name().to_owned();
+        info.units = u32::try_from(threads).unwrap_or(u32::MAX);
+        (info.host_memory, info.imports_in_place) = (true, true);
         let shared = Shared {
             info,
             cpu,
             threads,
             pool,
             workers: Scratch::default(),
+            attention: Scratch::default(),
             counts: Scratch::default(),
             blocks: Scratch::default(),
         };
@@ -242,8 +243,8 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn scratch(&self) -> u64 {
-        let Shared { workers, counts, blocks, .. } = &*self.shared;
-        (workers.bytes() + counts.bytes() + blocks.bytes()) as u64
+        let Shared { workers, attention, counts, blocks, .. } = &*self.shared;
+        (workers.bytes() + attention.bytes() + counts.bytes() + blocks.bytes()) as u64
     }
 
     fn stream(&self) -> &StreamState {
@@ -254,16 +255,16 @@ unsafe impl Backend for CpuBackend {
         Ok(Box::new(Self::on(Arc::clone(&self.shared))))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        self.shared.free(bytes)?;
-        match CpuMemory::zeroed(bytes) {
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        self.shared.free(*bytes)?;
+        match CpuMemory::zeroed(*bytes) {
             Some(memory) => Ok(Box::new(memory)),
-            None => Err(self.shared.full(bytes)),
+            None => Err(self.shared.full(*bytes)),
         }
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(CpuMemory::Imported(host)))
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(CpuMemory::Imported(host.into_inner())))
     }
 
     fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
@@ -293,7 +294,15 @@ unsafe impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        Ok(())
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(CpuEvent))
+    }
+
+    fn wait_raw(&self, _: Checked<&dyn RawEvent>) -> Result<()> {
         Ok(())
     }
 
@@ -303,6 +312,15 @@ unsafe impl Backend for CpuBackend {
 
     fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
         time::elapsed(from, to)
+    }
+}
+
+/// An event: what was launched before has run.
+struct CpuEvent;
+
+impl RawEvent for CpuEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

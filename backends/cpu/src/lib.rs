@@ -17,12 +17,15 @@
 //! # Ok::<(), strata_core::Error>(())
 //! ```
 
+mod attention;
 mod device;
 mod exp;
+mod hidden;
 mod isa;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod q8;
 mod quantize;

@@ -127,7 +127,7 @@ const MODES: [Mode; 3] = [Mode::Dense, Mode::Experts, Mode::Indexed];
 #[test]
 fn every_type_mode_and_isa() {
     for (_, backend) in backends() {
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             let block = ty.block_values();
             for (m, mode) in MODES.into_iter().enumerate() {
                 for (i, (tokens, rows)) in
@@ -150,7 +150,7 @@ fn every_type_mode_and_isa() {
 #[test]
 fn weights_of_random_bits() {
     for (_, backend) in backends() {
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             for seed in 0..3 {
                 let (tokens, k, rows) = (5, 2, 40);
                 let cols = 2 * ty.block_values();
@@ -191,7 +191,7 @@ fn many_rows_of_one_expert() {
 #[test]
 fn extreme_codes() {
     for (_, backend) in backends() {
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             for byte in [0x00, 0x7f, 0x80, 0xff] {
                 let (rows, cols, tokens) = (33, 256, 4);
                 let mut bytes = vec![byte; rows * ty.row_bytes(cols).unwrap()];
@@ -241,7 +241,7 @@ fn extreme_codes() {
 #[test]
 fn headers_of_any_bits() {
     for (_, backend) in backends() {
-        for ty in WeightType::ALL {
+        for &ty in WeightType::ALL {
             let (rows, cols, tokens) = (18, ty.block_values(), 9);
             let mut random = SplitMix64::new(3);
             let mut codes = vec![0u8; q8_1::bytes(tokens, cols).unwrap()];

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use strata_core::Result;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
+    StreamState,
 };
 
 use crate::device::Device;
@@ -107,11 +108,11 @@ unsafe impl Backend for CudaBackend {
         Ok(Box::new(Self::on(Arc::clone(&self.stream.device), self.options)?))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(CudaMemory::new(&self.stream.device, bytes)?))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(CudaMemory::new(&self.stream.device, *bytes)?))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         let memory = CudaMemory::new(&self.stream.device, host.len())?;
         let mut staging = self.staging.borrow_mut();
         // SAFETY: the memory was just made for these bytes.
@@ -141,8 +142,16 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.stream.copy(address_mut(&dst), address(*src), dst.bytes()) }
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
         self.stream.synchronize()
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(self.stream.record()?))
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        self.stream.wait(*event)
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {

@@ -291,13 +291,11 @@ fn describe(driver: Driver, index: u32) -> Result<(DeviceInfo, Capability)> {
     let attribute = |what| attribute(index, handle, what);
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    let info = DeviceInfo {
-        id: DeviceId { kind: BackendKind::Cuda, index },
-        name: String::from_utf8_lossy(&name[..end]).into_owned(),
-        arch: format!("sm_{major}{minor}"),
-        driver: format!("CUDA {}", driver.version()),
-        units: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        wave: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-    };
+    let id = DeviceId { kind: BackendKind::Cuda, index };
+    let mut info = DeviceInfo::new(id, String::from_utf8_lossy(&name[..end]));
+    info.arch = format!("sm_{major}{minor}");
+    info.driver = format!("CUDA {}", driver.version());
+    info.units = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    info.wave = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
     Ok((info, (major, minor)))
 }

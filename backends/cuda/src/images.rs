@@ -86,14 +86,9 @@ mod tests {
 
     #[test]
     fn a_device_without_an_image_is_told_both_architectures() {
-        let info = DeviceInfo {
-            id: DeviceId { kind: BackendKind::Cuda, index: 1 },
-            name: "a small card".into(),
-            arch: "sm_61".into(),
-            driver: String::new(),
-            units: 3,
-            wave: 32,
-        };
+        let id = DeviceId { kind: BackendKind::Cuda, index: 1 };
+        let mut info = DeviceInfo::new(id, "a small card");
+        info.arch = "sm_61".into();
         let text = check(&info, (6, 1)).unwrap_err().to_string();
         for part in ["cuda:1 (a small card)", "sm_61", "sm_75", archs()[0]] {
             assert!(text.contains(part), "{part}: {text}");

@@ -20,6 +20,7 @@ mod images;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod module;
 mod moe;
 mod operand;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUevent, CUevent_flags_enum as EventFlags, CUresult, CUstream};
-use strata_core::backend::Mark;
+use strata_core::backend::{Mark, RawEvent};
 use strata_core::{Error, Result};
 
 use crate::device::{Device, Raw};
@@ -155,6 +155,24 @@ impl Stream {
         Ok(event)
     }
 
+    /// A point that other streams of the device can wait for.
+    pub(crate) fn record(&self) -> Result<CudaEvent> {
+        let event = self.event(EventFlags::CU_EVENT_DISABLE_TIMING)?;
+        Ok(CudaEvent { event, device: Arc::clone(&self.device) })
+    }
+
+    /// Orders what comes behind a point of another stream.
+    pub(crate) fn wait(&self, event: &dyn RawEvent) -> Result<()> {
+        let event: &CudaEvent = event
+            .as_any()
+            .downcast_ref()
+            .ok_or_else(|| Error::invalid("event", "one of another backend", "an event of CUDA"))?;
+        self.device.enter()?;
+        // SAFETY: stream and event live, and core has checked that both are of this device.
+        let result = unsafe { sys::cuStreamWaitEvent(self.raw.0, event.event.raw.0, 0) };
+        self.device.check("cuStreamWaitEvent", result)
+    }
+
     /// A mark at this point.
     pub(crate) fn mark(&self) -> Result<CudaMark> {
         let event = self.event(EventFlags::CU_EVENT_DEFAULT)?;
@@ -271,6 +289,27 @@ impl Drop for Event {
         if let Err(error) = driver::check(Some(self.index), "cuEventDestroy", result) {
             tracing::debug!("{error}");
         }
+    }
+}
+
+/// A point in a stream, for other streams. Fields drop in order: the event before its device.
+pub(crate) struct CudaEvent {
+    event: Event,
+    device: Arc<Device>,
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        // As for marks.
+        if let Err(error) = self.device.enter() {
+            tracing::debug!("{error}");
+        }
+    }
+}
+
+impl RawEvent for CudaEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
-    RawMut, StreamState,
+    RawEvent, RawMut, StreamState,
 };
 use strata_core::{Error, Result};
 use strata_kernels_hip as kernels;
@@ -15,7 +15,7 @@ use crate::memory::{self, HipMemory, Pool};
 use crate::module::{Launch, Module, Modules};
 use crate::options::HipOptions;
 use crate::runtime::{self, Runtime};
-use crate::stream::{HipMark, Stream};
+use crate::stream::{HipEvent, HipMark, Stream};
 
 /// Every AMD device of this machine, whether the kernels run on it or not.
 ///
@@ -47,14 +47,11 @@ pub fn best() -> Result<u32> {
 fn describe(index: u32) -> Result<DeviceInfo> {
     let version = runtime::load()?;
     let p = Runtime::new(index).properties()?;
-    Ok(DeviceInfo {
-        id: DeviceId { kind: BackendKind::Hip, index },
-        name: p.name,
-        arch: p.arch,
-        driver: format!("HIP {}", runtime::dotted(version)),
-        units: p.units,
-        wave: p.wave,
-    })
+    let mut info = DeviceInfo::new(DeviceId { kind: BackendKind::Hip, index }, p.name);
+    info.arch = p.arch;
+    info.driver = format!("HIP {}", runtime::dotted(version));
+    (info.units, info.wave) = (p.units, p.wave);
+    Ok(info)
 }
 
 /// Whether there are kernels for it, with its wave.
@@ -241,11 +238,11 @@ unsafe impl Backend for HipBackend {
         Ok(Box::new(Self::on(Arc::clone(self.gpu()), self.options)?))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(HipMemory::new(&self.stream.device, bytes)?))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(HipMemory::new(&self.stream.device, *bytes)?))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         let memory = HipMemory::new(&self.stream.device, host.len())?;
         // SAFETY: the memory was made for as many bytes.
         unsafe { self.stream.upload(memory.address(), host.as_slice())? };
@@ -276,8 +273,16 @@ unsafe impl Backend for HipBackend {
         unsafe { runtime.copy(to, memory::address(*src), dst.bytes(), stream) }
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
         self.stream.synchronize()
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(HipEvent::new(&self.stream)?))
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        HipEvent::wait(*event, &self.stream)
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {

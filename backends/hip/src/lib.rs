@@ -26,6 +26,7 @@ mod device;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod module;
 mod moe;
 // The kernels are shared, and so is how they take their operands.

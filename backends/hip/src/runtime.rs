@@ -297,6 +297,14 @@ impl Runtime {
         self.check(code, "hipEventRecord")
     }
 
+    /// Orders what comes behind an event in a stream, on the device.
+    pub(crate) fn stream_wait_event(self, stream: Handle, event: Handle) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both handles live as long as their owners.
+        let code = unsafe { sys::hipStreamWaitEvent(stream.0.cast(), event.0.cast(), 0) };
+        self.check(code, "hipStreamWaitEvent")
+    }
+
     /// Whether the stream is past it.
     pub(crate) fn event_done(self, event: Handle) -> Result<bool> {
         // SAFETY: the handle lives as long as its owner.

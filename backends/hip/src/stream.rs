@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use strata_core::backend::Mark;
+use strata_core::backend::{Mark, RawEvent};
 use strata_core::{Error, Result};
 
 use crate::device::Device;
@@ -170,6 +170,42 @@ fn release(runtime: Runtime, stage: Stage) {
     unsafe {
         let _ = runtime.event_destroy(stage.event);
         let _ = runtime.host_free(stage.memory);
+    }
+}
+
+/// A point of a stream that other streams of the device can wait for.
+pub(crate) struct HipEvent {
+    runtime: Runtime,
+    event: Handle,
+}
+
+impl HipEvent {
+    /// The end of what was launched so far.
+    pub(crate) fn new(stream: &Stream) -> Result<Self> {
+        let runtime = stream.runtime();
+        let this = Self { runtime, event: runtime.event_create(false)? };
+        runtime.event_record(this.event, stream.handle)?;
+        Ok(this)
+    }
+
+    /// Orders what comes behind it in another stream.
+    pub(crate) fn wait(event: &dyn RawEvent, stream: &Stream) -> Result<()> {
+        let error = || Error::invalid("event", "one of another backend", "an event of HIP");
+        let this: &Self = event.as_any().downcast_ref().ok_or_else(error)?;
+        stream.runtime().stream_wait_event(stream.handle, this.event)
+    }
+}
+
+impl RawEvent for HipEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for HipEvent {
+    fn drop(&mut self) {
+        // SAFETY: this was the event's only owner; the runtime keeps it until it has passed.
+        let _ = unsafe { self.runtime.event_destroy(self.event) };
     }
 }
 

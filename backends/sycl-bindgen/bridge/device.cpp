@@ -123,8 +123,7 @@ int32_t code_of(const sycl::exception &e, int32_t otherwise) noexcept {
     return STRATA_SYCL_DEVICE_LOST;
   if (e.code() == sycl::errc::memory_allocation ||
       mentions(text, "OUT_OF_DEVICE_MEMORY") ||
-      mentions(text, "OUT_OF_HOST_MEMORY") ||
-      mentions(text, "OUT_OF_RESOURCES"))
+      mentions(text, "OUT_OF_HOST_MEMORY"))
     return STRATA_SYCL_OUT_OF_MEMORY;
   if (e.code() == sycl::errc::build)
     return STRATA_SYCL_BUILD;

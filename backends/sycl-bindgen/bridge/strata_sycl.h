@@ -28,7 +28,9 @@ extern "C" {
 #define STRATA_SYCL_INVALID 1
 /* The device index is past the last device. */
 #define STRATA_SYCL_NO_DEVICE 2
-/* Device or host memory is exhausted, or a single allocation is too large. */
+/* Device or host memory is exhausted, or a single allocation is too large. What
+ * drivers call OUT_OF_RESOURCES is not that, but RUNTIME: they say it of a
+ * launch that failed, too. */
 #define STRATA_SYCL_OUT_OF_MEMORY 3
 /* Kernel source did not compile; the text carries the compiler's log. */
 #define STRATA_SYCL_BUILD 4
@@ -172,6 +174,17 @@ int32_t strata_sycl_device_free_memory(uint32_t index, uint64_t *bytes);
 
 /* Opens an in-order, profiling queue on device `index`. */
 int32_t strata_sycl_queue_create(uint32_t index, strata_sycl_queue **queue);
+/* Opens an in-order, profiling queue on the device and context of another. */
+int32_t strata_sycl_queue_beside(strata_sycl_queue *other, strata_sycl_queue **queue);
+/* Takes over a `sycl::queue` of this libsycl, which is copied: INVALID unless it
+ * is in order, NO_DEVICE unless its device is listed; `index` is that device. */
+int32_t strata_sycl_queue_adopt(const void *native, strata_sycl_queue **queue, uint32_t *index);
+/* The `sycl::queue` of a queue, valid as long as that. */
+int32_t strata_sycl_queue_native(strata_sycl_queue *queue, void **native);
+/* Whether two queues have one context, as 0 or 1. */
+int32_t strata_sycl_queue_same_context(strata_sycl_queue *a, strata_sycl_queue *b, uint32_t *same);
+/* Whether a pointer is to unified shared memory of the queue's context, as 0 or 1. */
+int32_t strata_sycl_queue_knows(strata_sycl_queue *queue, const void *pointer, uint32_t *known);
 /* Waits for the queue, then frees it. */
 void strata_sycl_queue_destroy(strata_sycl_queue *queue);
 /* Waits until everything submitted has run, and reports what failed meanwhile. */
@@ -192,8 +205,12 @@ int32_t strata_sycl_fill(strata_sycl_queue *queue, void *to, uint8_t value, uint
 
 /* Marks the point after everything submitted so far. */
 int32_t strata_sycl_event_record(strata_sycl_queue *queue, strata_sycl_event **event);
+/* Orders what is submitted to a queue from now on behind an event of any queue of its device. */
+int32_t strata_sycl_queue_wait_event(strata_sycl_queue *queue, strata_sycl_event *event);
 /* Waits for an event. */
 int32_t strata_sycl_event_wait(strata_sycl_event *event);
+/* Whether an event has passed, as 0 or 1; does not wait. */
+int32_t strata_sycl_event_passed(strata_sycl_event *event, uint32_t *passed);
 /* Nanoseconds between the ends of two events; waits for both. */
 int32_t strata_sycl_event_elapsed(strata_sycl_event *from, strata_sycl_event *to, uint64_t *nanoseconds);
 /* Frees an event. */

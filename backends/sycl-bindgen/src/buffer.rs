@@ -36,8 +36,27 @@ impl Drop for UsmBuffer {
     }
 }
 
+impl Queue {
+    /// Allocates device memory; its bytes are not initialised.
+    ///
+    /// # Errors
+    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
+    pub fn alloc(&self, bytes: u64) -> Result<UsmBuffer, Error> {
+        UsmBuffer::device(self, bytes)
+    }
+
+    /// Allocates host memory that the device can use; copies to and from it
+    /// need no staging.
+    ///
+    /// # Errors
+    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory), with what was asked.
+    pub fn alloc_host(&self, bytes: u64) -> Result<UsmBuffer, Error> {
+        UsmBuffer::host(self, bytes)
+    }
+}
+
 impl UsmBuffer {
-    pub(crate) fn device(queue: &Queue, bytes: u64) -> Result<Self, Error> {
+    fn device(queue: &Queue, bytes: u64) -> Result<Self, Error> {
         let mut pointer = std::ptr::null_mut();
         // SAFETY: the queue is live and `pointer` is valid for the call.
         let code = unsafe { (queue.api().malloc_device)(queue.raw(), bytes, &mut pointer) };
@@ -45,7 +64,7 @@ impl UsmBuffer {
         Ok(Self::own(queue, pointer, bytes))
     }
 
-    pub(crate) fn host(queue: &Queue, bytes: u64) -> Result<Self, Error> {
+    fn host(queue: &Queue, bytes: u64) -> Result<Self, Error> {
         let mut pointer = std::ptr::null_mut();
         // SAFETY: the queue is live and `pointer` is valid for the call.
         let code = unsafe { (queue.api().malloc_host)(queue.raw(), bytes, &mut pointer) };

@@ -25,8 +25,29 @@ impl Drop for Event {
     }
 }
 
+impl Queue {
+    /// Marks the point after everything submitted so far.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn record(&self) -> Result<Event, Error> {
+        Event::record(self)
+    }
+
+    /// Orders what is submitted from now on behind an event of any queue of the
+    /// device; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
+        // SAFETY: both handles are live.
+        let code = unsafe { (self.api().queue_wait_event)(self.raw(), event.raw.as_ptr()) };
+        check(self.api(), code, "waiting for an event of another queue")
+    }
+}
+
 impl Event {
-    pub(crate) fn record(queue: &Queue) -> Result<Self, Error> {
+    fn record(queue: &Queue) -> Result<Self, Error> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the queue is live and `raw` is valid for the call.
         let code = unsafe { (queue.api().event_record)(queue.raw(), &mut raw) };
@@ -44,6 +65,18 @@ impl Event {
         // SAFETY: the handle is live.
         let code = unsafe { (self.queue.api().event_wait)(self.raw.as_ptr()) };
         check(self.queue.api(), code, "waiting for an event")
+    }
+
+    /// Whether all before it has run; does not wait.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn passed(&self) -> Result<bool, Error> {
+        let mut passed = 0;
+        // SAFETY: the handle is live and `passed` is valid for the call.
+        let code = unsafe { (self.queue.api().event_passed)(self.raw.as_ptr(), &mut passed) };
+        check(self.queue.api(), code, "asking whether an event has passed")?;
+        Ok(passed != 0)
     }
 
     /// Device time from this event to a later one of the same queue; waits for

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Environment variables that name an installation, in the order asked.
 pub const VARIABLES: [&str; 4] = ["STRATA_SYCL_ROOT", "CMPLR_ROOT", "ONEAPI_ROOT", "VIRTUAL_ENV"];
@@ -67,18 +66,16 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|v| !v.is_empty())
 }
 
-/// Prefixes of the python3 on PATH: its own and the user's.
+/// Where Python's packages may be: the environment of the first python3 on PATH, whose file is
+/// its `bin/python3`, and the user's own. No program is run to ask.
 fn python_prefixes() -> Vec<Candidate> {
-    let ask = "import sys, site; print(sys.prefix); print(site.getuserbase())";
-    let Ok(output) = Command::new("python3").args(["-c", ask]).output() else {
-        return Vec::new();
-    };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = ["python3's prefix", "python3's user base"];
-    let pairs = names.iter().zip(text.lines());
-    pairs
-        .map(|(name, line)| Candidate { origin: (*name).to_string(), root: PathBuf::from(line) })
-        .collect()
+    let path = variable("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).filter(|f| f.join("python3").is_file());
+    let prefix = folders.next().and_then(|bin| Some(bin.parent()?.to_path_buf()));
+    let user = variable("HOME").map(|home| PathBuf::from(home).join(".local"));
+    let named = [("the folder of python3", prefix), ("Python's user base", user)];
+    let named = named.into_iter().filter_map(|(name, root)| Some((name, root?)));
+    named.map(|(name, root)| Candidate { origin: name.to_string(), root }).collect()
 }
 
 /// The `libsycl.so.N` of a lib folder with the largest N, if any.
@@ -124,7 +121,8 @@ fn check(candidate: Candidate, purpose: Purpose<'_>) -> Result<Found, String> {
 
 /// Finds an installation: `STRATA_SYCL_ROOT` alone when it is set, else the
 /// first that serves of `CMPLR_ROOT`, `ONEAPI_ROOT`, `/opt/intel/oneapi`,
-/// `VIRTUAL_ENV`, and the python3 on PATH.
+/// `VIRTUAL_ENV`, the folder of the python3 on PATH, and `~/.local`. Only looks
+/// at files: no program is run.
 ///
 /// # Errors
 /// [`NotFound`], which lists every place and what it lacks.
@@ -166,7 +164,7 @@ pub fn find(purpose: Purpose<'_>) -> Result<Found, NotFound> {
     if !named {
         let prefixes = python_prefixes();
         if prefixes.is_empty() {
-            looked.push("python3: not on PATH".into());
+            looked.push("python3: not on PATH, and HOME is not set".into());
         }
         for candidate in prefixes {
             match check(candidate, purpose) {
@@ -175,9 +173,21 @@ pub fn find(purpose: Purpose<'_>) -> Result<Found, NotFound> {
             }
         }
     }
-    let wanted = match purpose {
+    Err(NotFound { wanted: wanted(purpose), looked })
+}
+
+fn wanted(purpose: Purpose<'_>) -> String {
+    match purpose {
         Purpose::Build => "include/sycl/sycl.hpp and lib/libsycl.so.N".to_string(),
         Purpose::Run { soname } => format!("lib/{soname}"),
-    };
-    Err(NotFound { wanted, looked })
+    }
+}
+
+/// The installation in `root`, and nowhere else.
+///
+/// # Errors
+/// [`NotFound`], which says what it lacks.
+pub fn find_in(root: &Path, purpose: Purpose<'_>) -> Result<Found, NotFound> {
+    let given = Candidate { origin: "the folder given".into(), root: root.to_path_buf() };
+    check(given, purpose).map_err(|why| NotFound { wanted: wanted(purpose), looked: vec![why] })
 }

@@ -31,6 +31,7 @@
 mod buffer;
 mod bundle;
 mod device;
+mod environment;
 mod error;
 mod event;
 #[allow(dead_code)] // the build script uses the rest
@@ -41,6 +42,7 @@ mod queue;
 pub use buffer::UsmBuffer;
 pub use bundle::{Arg, Bundle, Kernel, Limits, Range};
 pub use device::{Aspects, Backend, Device, Kind};
+pub use environment::{Settings, Variable, restart_with, variables};
 pub use error::{Code, Error};
 pub use event::Event;
 pub use find::{Found, NotFound};

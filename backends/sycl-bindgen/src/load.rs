@@ -17,23 +17,12 @@ static BRIDGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bridge.so"));
 /// The libsycl that the bridge was linked with.
 const SONAME: &str = env!("STRATA_SYCL_SONAME");
 
-/// What [`Runtime::load`] may change in the process's environment, which is
-/// where the SYCL runtime reads its settings. A variable that is set already
-/// is never touched.
-#[derive(Clone, Copy, Debug)]
+/// How [`Runtime::load`] loads.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
-    /// Keep compiled kernels on disk between runs (`SYCL_CACHE_PERSISTENT=1`).
-    pub persistent_cache: bool,
-    /// Whether the OpenCL CPU device looks for vectors across work-items. Kernels
-    /// with one work-item per work-group gain nothing and compile several times
-    /// as long; `false` sets `CL_CONFIG_USE_VECTORIZER=false`.
-    pub cpu_vectorizer: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { persistent_cache: true, cpu_vectorizer: true }
-    }
+    /// The installation's folder, which holds `lib`; where none is given it is looked for.
+    pub root: Option<PathBuf>,
 }
 
 /// A loaded SYCL runtime. There is one per process and it is never unloaded:
@@ -61,11 +50,10 @@ impl Runtime {
     /// Loads the runtime; later calls return the first one's result, whatever
     /// their options.
     ///
-    /// Before libsycl starts, this sets in the process's environment, where
-    /// unset: `OCL_ICD_FILENAMES` to the installation's OpenCL CPU device (it
-    /// is not visible otherwise), `UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1`
-    /// (allocations over 4 GiB on Level Zero), and what `options` say. Call it
-    /// while no thread outside Rust reads the environment, as early as you can.
+    /// Nothing of the process is changed for it: what libsycl and its drivers read
+    /// from the environment is there when the program starts, or set by a program
+    /// that asks [`variables`](crate::variables) first. (libsycl itself sets
+    /// `ZES_ENABLE_SYSMAN` when it lists devices.)
     ///
     /// # Errors
     /// [`Error::NotFound`] without an installation, [`Error::Load`] when what
@@ -117,8 +105,10 @@ impl Runtime {
     }
 
     fn open(options: Options) -> Result<Runtime, Error> {
-        let found = found()?;
-        prepare_environment(&found, options);
+        let found = match &options.root {
+            Some(root) => find::find_in(root, Purpose::Run { soname: SONAME })?,
+            None => found()?,
+        };
         // The bridge asks for libsycl by name, and gets the one loaded here.
         let libsycl = open_library(&found.library, &found.library)?;
         let bridge = open_bridge()?;
@@ -135,28 +125,6 @@ impl Runtime {
         // Neither is ever closed: function pointers of both live in `api`.
         std::mem::forget((libsycl, bridge));
         Ok(Runtime { api, found })
-    }
-}
-
-fn prepare_environment(found: &Found, options: Options) {
-    let set = |name: &str, value: &std::ffi::OsStr| {
-        if std::env::var_os(name).is_none() {
-            // SAFETY: Rust's own readers are locked out by the standard
-            // library; `Runtime::load` documents that no other thread may be
-            // reading, and libsycl, the reader meant, is not loaded yet.
-            unsafe { std::env::set_var(name, value) };
-        }
-    };
-    let cpu = found.root.join("lib/libintelocl.so");
-    if cpu.is_file() {
-        set("OCL_ICD_FILENAMES", cpu.as_os_str());
-    }
-    set("UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS", "1".as_ref());
-    if !options.cpu_vectorizer {
-        set("CL_CONFIG_USE_VECTORIZER", "false".as_ref());
-    }
-    if options.persistent_cache {
-        set("SYCL_CACHE_PERSISTENT", "1".as_ref());
     }
 }
 

@@ -6,7 +6,10 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sycl_bindgen::{Arg, Bundle, Code, Error, Kind, Options, Queue, Range, Runtime};
+use sycl_bindgen::{
+    Arg, Bundle, Code, Error, Kind, Options, Queue, Range, Runtime, Settings, found, restart_with,
+    variables,
+};
 
 const OPTIONS: [&str; 1] = ["-ffp-contract=off"];
 
@@ -41,6 +44,9 @@ void where(int *to) {
 /// what a machine without a card has.
 fn queue() -> Option<Queue> {
     let required = std::env::var_os("STRATA_REQUIRE_SYCL").is_some();
+    if let Ok(found) = found() {
+        restart_with(&variables(&found, Settings::default())).expect("the test starts again");
+    }
     let runtime = match Runtime::load(Options::default()) {
         Ok(runtime) => runtime,
         Err(e @ Error::Load { .. }) => panic!("what was found does not load: {e}"),
@@ -165,6 +171,34 @@ fn runs_in_three_dimensions_and_refuses_ranges_that_do_not_divide() {
     launch(Range::space([4, 6, 8], [1, 1, 1])).expect("a refused launch leaves nothing behind");
     to.download(0, &mut got).unwrap();
     assert_eq!(got, want);
+}
+
+#[test]
+fn a_launch_that_fails_for_want_of_resources_is_no_lack_of_memory() {
+    let _turn = beside_others();
+    let Some(queue) = queue() else { return };
+    let bundle = bundle(&queue);
+    let reverse = bundle.kernel("reverse").unwrap();
+    let (from, to) = (queue.alloc(64 * 4).unwrap(), queue.alloc(64 * 4).unwrap());
+    let span = [0i32, 64];
+    let more = queue.runtime().device(queue.device()).unwrap().local_memory + 4096;
+    let args = [Arg::buffer(&to), Arg::buffer(&from), Arg::value(&span), Arg::local(more)];
+    // SAFETY: 64 floats lie in both; the launch is refused for its local memory.
+    let launched = unsafe { reverse.launch(&queue, &args, Range::linear(64, 16)) };
+    let e = launched.and_then(|()| queue.wait()).expect_err("more local memory than there is");
+    println!("{e}");
+    assert_ne!(e.code(), Some(Code::OutOfMemory));
+}
+
+#[test]
+fn an_event_passes_when_what_came_before_has_run() {
+    let _turn = beside_others();
+    let Some(queue) = queue() else { return };
+    let mut buffer = queue.alloc(64 << 20).unwrap();
+    buffer.fill(0, 1, 64 << 20).unwrap();
+    let event = queue.record().unwrap();
+    event.wait().unwrap();
+    assert!(event.passed().unwrap());
 }
 
 #[test]

@@ -3,20 +3,19 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawMut, StreamState,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
+    StreamState,
 };
 use strata_core::{Error, Result};
-use strata_kernels_sycl::Form;
-use sycl_bindgen::{Device, Event, Queue, Runtime};
+use sycl_bindgen::{Event, Queue};
 
 use crate::error::device;
-use crate::kernels::Kernels;
-use crate::memory::{Pool, SyclMemory, pointer, pointer_mut};
-use crate::{check, form, list};
+use crate::memory::{SyclMemory, pointer, pointer_mut};
+use crate::shared::{Owner, Shared, Stream};
 
 /// One stream on one SYCL device.
 pub struct SyclBackend {
@@ -27,27 +26,6 @@ pub struct SyclBackend {
     pub(crate) scratch: RefCell<HashMap<&'static str, SyclMemory>>,
 }
 
-/// What all handles on a device have in common.
-pub(crate) struct Shared {
-    pub(crate) info: DeviceInfo,
-    pub(crate) runtime: &'static Runtime,
-    pub(crate) device: Device,
-    pub(crate) form: Form,
-    /// What memory is allocated with.
-    pub(crate) base: Queue,
-    pub(crate) pool: Pool,
-    pub(crate) kernels: Kernels,
-    streams: Mutex<Vec<Weak<Stream>>>,
-}
-
-/// One ordered queue.
-pub(crate) struct Stream {
-    pub(crate) queue: Queue,
-}
-
-/// Devices that are open: two handles with one id share memory.
-static OPEN: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
-
 impl SyclBackend {
     /// Opens device `index` of [`devices`](crate::devices) and checks its arithmetic.
     ///
@@ -55,43 +33,20 @@ impl SyclBackend {
     /// [`Error::Unavailable`] without a runtime or for a device that breaks
     /// `docs/numerics.md`, naming the rule; [`Error::Invalid`] past the last device.
     pub fn open(index: u32) -> Result<Self> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, shared)| shared.strong_count() > 0);
-        let known = open.iter().find(|(i, _)| *i == index).and_then(|(_, s)| s.upgrade());
-        if let Some(shared) = known {
-            return Self::on(shared);
-        }
-        let runtime = list::load()?;
-        let found = list::by_index(runtime, index)?;
-        let info = list::describe(index, &found)?;
-        let base = Queue::open(runtime, found.index)
-            .map_err(|e| device(&info.id, "opening the device", e))?;
-        let mut form = form::pick(&found)?;
-        let kernels = Kernels::default();
-        let note = check::check(&info, &base, &mut form)?;
-        let shared = Arc::new(Shared {
-            info: DeviceInfo { arch: form::name(&found, &form, note.as_deref()), ..info },
-            runtime,
-            device: found,
-            form,
-            base,
-            pool: Pool::default(),
-            kernels,
-            streams: Mutex::default(),
-        });
-        open.push((index, Arc::downgrade(&shared)));
-        Self::on(shared)
+        Self::beside(Shared::open(index, None)?)
     }
 
-    fn on(shared: Arc<Shared>) -> Result<Self> {
-        let queue = Queue::open(shared.runtime, shared.device.index)
-            .map_err(|e| device(&shared.info.id, "opening a stream", e))?;
-        let stream = Arc::new(Stream { queue });
-        let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.retain(|s| s.strong_count() > 0);
-        streams.push(Arc::downgrade(&stream));
-        drop(streams);
-        Ok(Self { shared, stream, order: StreamState::new(), scratch: RefCell::default() })
+    /// With a stream of its own.
+    fn beside(shared: Arc<Shared>) -> Result<Self> {
+        let queue = shared.base.beside();
+        let queue = queue.map_err(|e| device(&shared.info.id, "opening a stream", e))?;
+        Ok(Self::on(shared, queue, None))
+    }
+
+    /// On a queue of the device, which may be another's.
+    pub(crate) fn on(shared: Arc<Shared>, queue: Queue, owner: Option<Owner>) -> Self {
+        let stream = shared.stream(queue, owner);
+        Self { shared, stream, order: StreamState::new(), scratch: RefCell::default() }
     }
 
     /// Sub-group sizes that the device has, ascending.
@@ -108,31 +63,16 @@ impl SyclBackend {
     }
 }
 
-impl Shared {
-    fn live(&self) -> Vec<Arc<Stream>> {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Streams that may run something.
-    pub(crate) fn streams(&self) -> usize {
-        self.live().len()
-    }
-
-    /// Waits for all streams. What failed on one is for its own
-    /// `synchronize` to report: an event's wait leaves it there.
-    pub(crate) fn settle(&self) {
-        for stream in self.live() {
-            let _ = stream.queue.record().and_then(|event| event.wait());
-        }
-    }
-}
-
 impl Drop for SyclBackend {
     fn drop(&mut self) {
         // Marks may keep the queue, which would wait only then. Core takes what was not waited for
-        // as failed, so the error has no use.
-        let _ = self.queue().wait();
+        // as failed, so an error of that has no use.
+        let ran = self.queue().wait();
+        // An event's wait says whether all has run, and nothing of what failed by it.
+        let ran = ran.or_else(|_| self.queue().record().and_then(|event| event.wait()));
+        if let Err(error) = ran {
+            self.shared.lose(error);
+        }
     }
 }
 
@@ -145,11 +85,20 @@ impl Mark for SyclMark {
     }
 }
 
+/// A point of a stream that other streams of the device can wait for.
+struct SyclEvent(Event);
+
+impl RawEvent for SyclEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// Uploads that are larger wait in between, so that no runtime stages all of it.
 const UPLOAD_CHUNK: usize = 256 << 20;
 
 // SAFETY: handles of one index share one `Shared` and its memory; kernels get the addresses and sizes of
-// what they are handed, in one in-order queue; memory waits for all queues before it is used again.
+// what they are handed, in one in-order queue; memory is used again when all queues have passed it.
 unsafe impl Backend for SyclBackend {
     fn device(&self) -> &DeviceInfo {
         &self.shared.info
@@ -164,14 +113,14 @@ unsafe impl Backend for SyclBackend {
     }
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
+        Ok(Box::new(Self::beside(Arc::clone(&self.shared))?))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(self.shared.alloc(bytes)?))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(self.shared.alloc(*bytes)?))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         let memory = self.shared.alloc(host.len())?;
         self.copy_in(memory.as_ptr(), host.as_slice())?;
         Ok(Box::new(memory))
@@ -186,7 +135,7 @@ unsafe impl Backend for SyclBackend {
         // `dst`; the wait below ends the copy before either can go.
         unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
             .map_err(|e| self.error("download", e))?;
-        self.synchronize_raw()
+        self.finish()
     }
 
     fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
@@ -201,8 +150,20 @@ unsafe impl Backend for SyclBackend {
             .map_err(|e| self.error("copy", e))
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
-        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        self.finish()
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        let event = self.queue().record().map_err(|e| self.error("record", e))?;
+        Ok(Box::new(SyclEvent(event)))
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        let Some(SyclEvent(event)) = event.as_any().downcast_ref() else {
+            return Err(Error::invalid("event", "one of another backend", "an event of sycl"));
+        };
+        self.queue().wait_for(event).map_err(|e| self.error("wait for an event", e))
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {
@@ -220,6 +181,12 @@ unsafe impl Backend for SyclBackend {
 }
 
 impl SyclBackend {
+    /// Waits for all that was submitted.
+    fn finish(&self) -> Result<()> {
+        self.shared.dismiss();
+        self.queue().wait().map_err(|e| self.error("synchronize", e))
+    }
+
     fn copy_in(&self, to: *mut core::ffi::c_void, src: &[u8]) -> Result<()> {
         let mut to = to;
         for chunk in src.chunks(UPLOAD_CHUNK) {
@@ -227,7 +194,7 @@ impl SyclBackend {
             // sure; the wait ends the copy before `src` can change.
             unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }
                 .map_err(|e| self.error("upload", e))?;
-            self.synchronize_raw()?;
+            self.finish()?;
             to = to.wrapping_byte_add(chunk.len());
         }
         Ok(())

@@ -81,8 +81,8 @@ impl SyclBackend {
         range: Range,
     ) -> Result<()> {
         let kernel = built.kernel(&self.shared.info, name)?;
-        // SAFETY: the caller's promise. Memory outlives the launch: it goes back to the pool
-        // only, which orders or waits.
+        // SAFETY: the caller's promise. Memory outlives the launch: it goes back to the pool only,
+        // which keeps it until the streams have passed.
         unsafe { kernel.launch(self.queue(), args, range) }
             .map_err(|e| self.error("launching a kernel", e))
     }

@@ -3,16 +3,24 @@
 use strata_core::backend::{Backend as _, BackendKind, DeviceId, DeviceInfo};
 use strata_core::{Error, Result};
 use strata_kernels_sycl::{Dot, NUMERICS};
-use sycl_bindgen::{Backend, Device, Kind, Options, Runtime};
+use sycl_bindgen::{Backend, Device, Kind, Options, Runtime, Settings, Variable, variables};
 
 use crate::error::{device, unavailable};
 use crate::{SyclBackend, form};
 
 /// The runtime, loaded on first use.
 pub(crate) fn load() -> Result<&'static Runtime> {
+    Runtime::load(Options::default()).map_err(unavailable)
+}
+
+/// What the SYCL runtime and its drivers want to find in the environment, of the
+/// variables that are not set; none without a runtime. The backend sets none of
+/// them: a program does that before it starts a thread, or whoever starts it.
+pub fn environment() -> Vec<Variable> {
+    let Ok(found) = sycl_bindgen::found() else { return Vec::new() };
     // The CPU form has a vector in each work-item, and a single work-item in each work-group.
     let cpu_vectorizer = std::env::var_os("STRATA_SYCL_SUB_GROUP").is_some();
-    Runtime::load(Options { cpu_vectorizer, ..Options::default() }).map_err(unavailable)
+    variables(&found, Settings { cpu_vectorizer, ..Settings::default() })
 }
 
 /// The devices this backend can use, in the order of their indices.
@@ -20,9 +28,14 @@ pub(crate) fn usable(runtime: &Runtime) -> Result<Vec<Device>> {
     let all = runtime.devices().map_err(|e| device(&"sycl", "listing devices", e))?;
     let mut usable = pick(all);
     if usable.is_empty() {
+        let unset = environment();
+        let cpu = unset.iter().find(|v| v.name == "OCL_ICD_FILENAMES").map_or_else(
+            || "a CPU the OpenCL device of the package intel-opencl-rt".to_owned(),
+            |v| format!("a CPU that the program is started with {v}"),
+        );
         return Err(unavailable(format!(
             "{} lists no device that takes kernels from source and has device memory; an Intel GPU \
-             needs its Level Zero driver, a CPU the OpenCL device of the package intel-opencl-rt",
+             needs its Level Zero driver, {cpu}",
             runtime.found().library.display()
         )));
     }
@@ -53,19 +66,15 @@ const fn rank(kind: Kind) -> u32 {
 /// Core's description of device `index`.
 pub(crate) fn describe(index: u32, device: &Device) -> Result<DeviceInfo> {
     let form = form::pick(device)?;
-    Ok(DeviceInfo {
-        id: DeviceId { kind: BackendKind::Sycl, index },
-        name: device.name.clone(),
-        arch: form::name(device, &form, None),
-        driver: format!(
-            "{} {}, kernels with {}",
-            device.platform,
-            device.driver,
-            NUMERICS.join(" ")
-        ),
-        units: device.compute_units,
-        wave: if form.lanes > 1 { 1 } else { form.sub_group },
-    })
+    let id = DeviceId { kind: BackendKind::Sycl, index };
+    let mut info = DeviceInfo::new(id, device.name.clone());
+    info.arch = form::name(device, &form, None);
+    info.driver =
+        format!("{} {}, kernels with {}", device.platform, device.driver, NUMERICS.join(" "));
+    info.units = device.compute_units;
+    info.wave = if form.lanes > 1 { 1 } else { form.sub_group };
+    info.host_memory = device.kind == Kind::Cpu;
+    Ok(info)
 }
 
 /// All devices, GPUs first, CPUs last. Those with matrix units are opened:
@@ -82,8 +91,9 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
         match SyclBackend::open(index) {
             Ok(backend) => Ok(backend.device().clone()),
             Err(e) => {
-                let info = describe(index, device)?;
-                Ok(DeviceInfo { arch: format!("{} (refused: {e})", info.arch), ..info })
+                let mut info = describe(index, device)?;
+                info.arch = format!("{} (refused: {e})", info.arch);
+                Ok(info)
             }
         }
     };

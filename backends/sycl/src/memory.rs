@@ -1,21 +1,43 @@
-//! Device memory, and the pool that keeps it between uses.
+//! Device memory.
 
+use core::ffi::c_void;
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use strata_core::backend::{Memory, MemoryInfo, Raw, RawMut};
-use strata_core::{Error, Result};
+use strata_core::{Error, Result, host_memory};
 use sycl_bindgen::{Code, Kind, UsmBuffer};
 
-use crate::device::Shared;
 use crate::error::device;
+use crate::pool::GRANULE;
+use crate::shared::{Owner, Shared};
 
-/// The memory of one buffer. It returns to its device's pool.
+/// The memory of one buffer. It returns to its device's pool, or to its owner.
 pub(crate) struct SyclMemory {
-    buffer: Option<UsmBuffer>,
+    held: Held,
     shared: Arc<Shared>,
 }
+
+/// Whose it is.
+enum Held {
+    Own(UsmBuffer),
+    Adopted {
+        pointer: Address,
+        bytes: u64,
+        owner: Owner,
+    },
+    /// On its way back.
+    Nothing,
+}
+
+/// An address of device memory.
+struct Address(*mut c_void);
+
+// SAFETY: an address by itself; what is at it is reached through queues alone, as with
+// `UsmBuffer`, and its owner may be dropped on any thread.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
 
 impl Memory for SyclMemory {
     fn as_any(&self) -> &dyn Any {
@@ -25,119 +47,89 @@ impl Memory for SyclMemory {
 
 impl Drop for SyclMemory {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.shared.pool.keep(buffer, &self.shared);
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Own(buffer) => self.shared.release(buffer),
+            Held::Adopted { owner, .. } => self.shared.retire(owner),
+            Held::Nothing => {}
         }
     }
 }
 
 impl SyclMemory {
-    /// Bytes there is room for.
-    pub(crate) fn len(&self) -> u64 {
-        self.buffer.as_ref().map_or(0, UsmBuffer::len)
+    /// Memory of another, which `owner` keeps.
+    pub(crate) fn adopt(
+        shared: &Arc<Shared>,
+        pointer: *mut c_void,
+        bytes: u64,
+        owner: Owner,
+    ) -> Self {
+        let held = Held::Adopted { pointer: Address(pointer), bytes, owner };
+        Self { held, shared: Arc::clone(shared) }
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut core::ffi::c_void {
-        self.buffer.as_ref().map_or(std::ptr::null_mut(), UsmBuffer::as_ptr)
+    /// Bytes there is room for.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.held {
+            Held::Own(buffer) => buffer.len(),
+            Held::Adopted { bytes, .. } => *bytes,
+            Held::Nothing => 0,
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut c_void {
+        match &self.held {
+            Held::Own(buffer) => buffer.as_ptr(),
+            Held::Adopted { pointer, .. } => pointer.0,
+            Held::Nothing => std::ptr::null_mut(),
+        }
     }
 }
 
 /// Where a region starts on the device.
-pub(crate) fn pointer(raw: Raw<'_>) -> *const core::ffi::c_void {
+pub(crate) fn pointer(raw: Raw<'_>) -> *const c_void {
     raw.memory::<SyclMemory>().as_ptr().wrapping_byte_add(raw.offset())
 }
 
 /// Where a region that is written starts on the device.
-pub(crate) fn pointer_mut(raw: &RawMut<'_>) -> *mut core::ffi::c_void {
+pub(crate) fn pointer_mut(raw: &RawMut<'_>) -> *mut c_void {
     raw.memory::<SyclMemory>().as_ptr().wrapping_byte_add(raw.offset())
 }
 
-/// Sizes are rounded up to this, so that buffers of nearly one size fit each other.
-const GRANULE: u64 = 4096;
-
-/// Free buffers by size.
-#[derive(Default)]
-struct Free {
-    by_size: BTreeMap<u64, Vec<UsmBuffer>>,
-    bytes: u64,
-}
-
-/// Memory that buffers gave back.
-///
-/// With one stream, its order makes reuse safe: what last touched the memory
-/// runs before what touches it next. With more, all are waited for first.
-#[derive(Default)]
-pub(crate) struct Pool {
-    free: Mutex<Free>,
-}
-
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A buffer of at least `bytes`, at most an eighth larger.
-    fn take(&self, bytes: u64) -> Option<UsmBuffer> {
-        let mut free = self.lock();
-        let most = bytes + bytes / 8;
-        let size = *free.by_size.range(bytes..=most).next()?.0;
-        let list = free.by_size.get_mut(&size)?;
-        let buffer = list.pop();
-        if list.is_empty() {
-            free.by_size.remove(&size);
-        }
-        free.bytes -= size;
-        buffer
-    }
-
-    /// Keeps a buffer for later, or frees it where enough is kept already.
-    fn keep(&self, buffer: UsmBuffer, shared: &Shared) {
-        let size = buffer.len();
-        {
-            let mut free = self.lock();
-            if free.bytes + size <= shared.kept_bytes() {
-                free.bytes += size;
-                free.by_size.entry(size).or_default().push(buffer);
-                return;
-            }
-        }
-        shared.settle();
-        drop(buffer);
-    }
-
-    /// Frees everything that is kept; whether that was anything.
-    fn empty(&self, shared: &Shared) -> bool {
-        let kept = std::mem::take(&mut *self.lock());
-        if kept.bytes == 0 {
-            return false;
-        }
-        shared.settle();
-        drop(kept);
-        true
-    }
-}
-
 impl Shared {
-    /// Memory to keep for reuse: a quarter of a GPU's, and little of the
-    /// host's, which others want.
-    fn kept_bytes(&self) -> u64 {
-        match self.device.kind {
-            Kind::Cpu => 256 << 20,
-            _ => self.device.global_memory / 4,
+    /// Takes memory back, to be used again when every stream that may use it has passed.
+    fn release(&self, buffer: UsmBuffer) {
+        // Where that cannot be known, the memory is left to the driver.
+        let kept = match self.fences() {
+            Ok(fences) => self.pool.keep(buffer, fences),
+            Err(error) => {
+                std::mem::forget(buffer);
+                Err(error)
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!("{}: memory left to the driver: {error}", self.info.id);
         }
+    }
+
+    /// Frees what the pool keeps; whether that was anything.
+    fn empty(&self) -> Result<bool> {
+        self.pool.empty().map_err(|e| device(&self.info.id, "freeing memory", e))
     }
 
     /// Free and total memory.
     pub(crate) fn memory(&self) -> Result<MemoryInfo> {
-        let total = self.device.global_memory;
+        // The OpenCL CPU device lives in host memory, of which the process may have little.
+        let host = if self.device.kind == Kind::Cpu { host_memory() } else { None };
+        let all = self.device.global_memory;
+        let total = host.map_or(all, |host| all.min(host.total));
         let asked = self.runtime.free_memory(self.device.index);
         let free = match asked.map_err(|e| device(&self.info.id, "asking for free memory", e))? {
             Some(free) => free,
-            // The OpenCL CPU device lives in host memory.
-            None if self.device.kind == Kind::Cpu => host_available().unwrap_or(total),
             None => total,
         };
-        Ok(MemoryInfo { free: free.min(total), total })
+        let free = host.map_or(free, |host| free.min(host.free));
+        // What the pool keeps can be had.
+        Ok(MemoryInfo { free: free.saturating_add(self.pool.bytes()).min(total), total })
     }
 
     /// Allocates, from the pool where it has something that fits.
@@ -152,27 +144,25 @@ impl Shared {
             }
             Err(e) => e,
         };
-        let own = |buffer| SyclMemory { buffer: Some(buffer), shared: Arc::clone(self) };
+        let own = |buffer| SyclMemory { held: Held::Own(buffer), shared: Arc::clone(self) };
         let Some(rounded) = asked.checked_next_multiple_of(GRANULE) else {
             return Err(exhausted(self));
         };
-        if let Some(buffer) = self.pool.take(rounded) {
-            if self.streams() > 1 {
-                self.settle();
-            }
+        self.dismiss();
+        let kept = self.pool.take(rounded);
+        if let Some(buffer) = kept.map_err(|e| device(&self.info.id, "allocating", e))? {
             return Ok(own(buffer));
         }
         // A system that overcommits hands out what it does not have, and ends the process later.
-        if self.device.kind == Kind::Cpu
-            && asked >= 64 << 20
-            && self.memory().is_ok_and(|m| asked > m.free)
-            && !(self.pool.empty(self) && self.memory().is_ok_and(|m| asked <= m.free))
-        {
-            return Err(exhausted(self));
+        if self.device.kind == Kind::Cpu && asked >= 64 << 20 {
+            let fits = || self.memory().map(|m| asked <= m.free - self.pool.bytes().min(m.free));
+            let enough = fits()? || self.empty()? && fits()?;
+            if !enough {
+                return Err(exhausted(self));
+            }
         }
         let mut result = self.base.alloc(rounded);
-        if matches!(&result, Err(e) if e.code() == Some(Code::OutOfMemory)) && self.pool.empty(self)
-        {
+        if matches!(&result, Err(e) if e.code() == Some(Code::OutOfMemory)) && self.empty()? {
             result = self.base.alloc(rounded);
         }
         match result {
@@ -189,7 +179,10 @@ impl Shared {
         let most = self.device.max_allocation;
         let hint = match self.device.kind {
             Kind::Cpu => "; CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=64GB, say, lets it give more",
-            _ => "",
+            _ => {
+                "; UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, set when the program starts, lets \
+                 Level Zero give more"
+            }
         };
         Error::Device {
             device: self.info.id.to_string(),
@@ -199,11 +192,4 @@ impl Shared {
             ),
         }
     }
-}
-
-/// `MemAvailable` of the host.
-fn host_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

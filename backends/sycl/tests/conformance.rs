@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 use strata_conformance::{Observer, Outcome, Selection, run};
 use strata_core::backend::Backend;
-use strata_sycl::SyclBackend;
+use strata_sycl::{SyclBackend, environment};
+use sycl_bindgen::restart_with;
 
 /// Prints what differs as it is found: a wrong kernel differs in many cases.
 struct Print;
@@ -26,6 +27,8 @@ impl Observer for Print {
 }
 
 fn open() -> Option<SyclBackend> {
+    // What the runtime wants to find in the environment is set from outside.
+    restart_with(&environment()).expect("the test starts again");
     match SyclBackend::open(0) {
         Ok(backend) => Some(backend),
         Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
@@ -71,7 +74,7 @@ fn with_sub_groups_of(size: u32, variables: &[(&str, &str)]) {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "every_byte_is_the_references"])
         .env("STRATA_SYCL_SUB_GROUP", size.to_string())
-        // Set by this process for the form that it has itself.
+        // Set for the form that this process has itself.
         .env_remove("CL_CONFIG_USE_VECTORIZER")
         .envs(variables.iter().copied())
         .status()

@@ -13,10 +13,12 @@ use strata_core::backend::{Backend, BackendKind};
 use strata_core::format::random_blocks;
 use strata_core::prefill::normals;
 use strata_core::{Error, WeightType, q8_1, reference};
-use strata_sycl::{SyclBackend, best, devices, runtime};
-use sycl_bindgen::{Options, Runtime};
+use strata_sycl::{SyclBackend, best, devices, environment, runtime};
+use sycl_bindgen::{Options, Runtime, restart_with};
 
 fn open() -> Option<SyclBackend> {
+    // What the runtime wants to find in the environment is set from outside.
+    restart_with(&environment()).expect("the test starts again");
     match SyclBackend::open(0) {
         Ok(backend) => Some(backend),
         Err(e) if std::env::var_os("STRATA_REQUIRE_SYCL").is_none() => {
@@ -155,6 +157,43 @@ fn nothing_leaks_over_a_thousand_streams_and_products() {
     let after = resident();
     println!("resident after 100 rounds: {before} KiB, after 1,100: {after} KiB");
     assert!(after < before + 16 * 1024, "1,000 rounds left {} KiB behind", after - before);
+}
+
+#[test]
+fn memory_comes_back_only_when_its_last_launch_has_run() {
+    let _turn = beside_others();
+    let Some(backend) = open() else { return };
+    let backend: &dyn Backend = &backend;
+    let (rows, cols, tokens, ty) = (1024, 2048, 1024, WeightType::Q8_0);
+    let weights = random_blocks(ty, 1, rows * cols / ty.block_values());
+    let weights = backend.from_slice(&weights).unwrap();
+    let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, cols).unwrap()).unwrap();
+    backend.fill(&mut q8, 0).unwrap();
+    let ones = vec![1.0f32; tokens * rows];
+    for round in 0..5 {
+        let mut x = backend.alloc::<f32>(tokens * rows).unwrap();
+        backend.synchronize().unwrap();
+        for _ in 0..2 {
+            Product::new(
+                Weights::dense("weights", &weights, ty, 1, rows, cols).unwrap(),
+                Q8Rows::new(&q8, ty.layout(), tokens, cols).unwrap(),
+                Rows::Dense,
+                MatrixMut::dense("out", &mut x, tokens, rows).unwrap(),
+            )
+            .unwrap()
+            .launch(backend)
+            .unwrap();
+        }
+        drop(x);
+        // Taken by the stream that still writes what was dropped, and handed to one made later.
+        let mut y = backend.alloc::<f32>(tokens * rows).unwrap();
+        let later = backend.fork().unwrap();
+        later.upload(&mut y, &ones).unwrap();
+        later.synchronize().unwrap();
+        backend.synchronize().unwrap();
+        let wrong = later.download(&y).unwrap().iter().filter(|&&v| v != 1.0).count();
+        assert_eq!(wrong, 0, "of {} values, in round {round}", ones.len());
+    }
 }
 
 #[test]

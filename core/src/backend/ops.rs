@@ -1,7 +1,7 @@
 //! The checked arguments of every step.
 //!
 //! Each operation is built from views that know their shape, checks that they
-//! fit together, and is launched by `launch`, which checks that everything
+//! fit together, and is launched by its `launch`, which checks that everything
 //! lives on the backend's device and hands it over as [`Checked`]. What a backend
 //! reads through the accessors therefore holds: shapes agree, no index leaves its
 //! buffer, no size overflows. Where it writes, only [`Checked`] tells.
@@ -12,21 +12,33 @@
 use super::buffer::View;
 use super::routes::MAX_TOKENS;
 use super::{
-    Backend, Checked, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut,
+    Backend, Checked, DeviceId, DeviceRoutes, KvCache, Report, RoutesView, RoutingMap, Slice,
+    SliceMut, TokenBatch,
 };
 use crate::error::{NonFinite, agree, same_device};
 use crate::q8_1::{self, Layout};
-use crate::routing::RouterNorm;
+use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 
+mod attention;
+mod launch;
 mod matrix;
+mod model;
 mod moe;
+mod norm;
 mod product;
 mod quantize;
 mod routing;
 
+pub use attention::{AppendKv, Attend};
+pub use launch::Output;
+use launch::{Admission, Operation};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
-pub use moe::{Combine, GateUp, GateUpOrder, SharedOutput, SwiGlu, SwiGluQuantize};
+pub use model::{By, Embed, FloatMatrix, FloatProduct, Pointwise, Rope, Table};
+pub use moe::{
+    Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, SharedOutput, SwiGlu, SwiGluQuantize,
+};
+pub use norm::{AddNorm, Norm, NormKind};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};
 pub use routing::{MapRoutes, RouterScores, TopK};
@@ -61,25 +73,4 @@ impl<'a> ReportTo<'a> {
     pub fn header_kind(&self) -> u32 {
         self.header as u32
     }
-}
-
-/// Where a report lives; the backend's own device where there is none.
-fn report_device(report: &Option<ReportTo<'_>>, backend: &dyn Backend) -> DeviceId {
-    report.as_ref().map_or(backend.id(), ReportTo::device)
-}
-
-/// A report keeps two bits beside the token: only so many can be told apart.
-fn reportable(report: &Option<ReportTo<'_>>, tokens: usize) -> Result<()> {
-    if report.is_none() || tokens <= MAX_TOKENS {
-        return Ok(());
-    }
-    Err(Error::invalid("tokens of a reported operation", tokens, "below 2^30"))
-}
-
-/// All of these must be the same device as the backend's.
-fn on_device(backend: &dyn Backend, operands: &[(&str, DeviceId)]) -> Result<()> {
-    for (what, device) in operands {
-        same_device(what, *device, backend.id())?;
-    }
-    Ok(())
 }

@@ -2,19 +2,24 @@
 //!
 //! A map or routes read while another stream writes them would be rows and
 //! experts that do not exist. So they remember which stream used them last, and
-//! serve another only when that one has been waited for since.
+//! serve another only when that one has been waited for since: by the host, or
+//! on the device by an [`Event`] that was recorded behind the use.
+//!
+//! The uses of a stream are numbered. An event knows the number that its stream
+//! had come to, and what that stream was itself behind; a stream that waits for
+//! the event is behind all of that.
 //!
 //! One that failed may have been left unwritten. A failure is said once, by
 //! whichever call of the stream comes upon it, so every call's outcome passes
 //! through [`StreamState::outcome`]. A stream that is dropped has run to its end,
 //! but nobody has heard how: what it wrote behind its last wait counts as failed.
 
-use std::cell::Cell;
-use std::marker::PhantomData;
+use std::any::Any;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Backend;
+use super::{Backend, DeviceId};
 use crate::{Error, Result};
 
 /// What core remembers of a handle's stream. A handle makes one for itself.
@@ -25,7 +30,48 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub struct StreamState {
     waits: Arc<Waits>,
-    one_thread: PhantomData<Cell<()>>,
+    /// What of other streams this one is behind. Not to be shared between threads.
+    behind: RefCell<Behind>,
+}
+
+/// A point of a stream that others can wait for on the device: see `dyn Backend::record`.
+///
+/// It stands for all that was launched through its stream before, and for all that
+/// this was itself behind.
+pub struct Event {
+    pub(super) device: DeviceId,
+    pub(super) raw: Box<dyn RawEvent>,
+    behind: Behind,
+}
+
+/// A backend's own event.
+pub trait RawEvent: Any + Send + Sync {
+    /// For the backend to recognise its own.
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Event on {}", self.device)
+    }
+}
+
+/// Streams, and the number of the last use of each that one is behind.
+#[derive(Debug, Default, Clone)]
+struct Behind(Vec<(Arc<Waits>, u64)>);
+
+impl Behind {
+    /// Adds the uses of a stream up to number `uses`.
+    fn add(&mut self, stream: &Arc<Waits>, uses: u64) {
+        match self.0.iter_mut().find(|(s, _)| Arc::ptr_eq(s, stream)) {
+            Some((_, last)) => *last = uses.max(*last),
+            None => self.0.push((Arc::clone(stream), uses)),
+        }
+    }
+
+    fn holds(&self, stream: &Arc<Waits>, used: u64) -> bool {
+        self.0.iter().any(|(s, last)| Arc::ptr_eq(s, stream) && used <= *last)
+    }
 }
 
 /// What the host knows of how far a stream has come.
@@ -35,6 +81,8 @@ struct Waits {
     done: AtomicU64,
     /// Calls that failed, waits or not.
     failed: AtomicU64,
+    /// Uses so far of what kernels index by.
+    uses: AtomicU64,
     /// Whether the handle is gone. Nothing is left in the stream, but what failed of it was not said.
     dropped: AtomicBool,
 }
@@ -60,6 +108,24 @@ impl StreamState {
         self.waits.done.fetch_add(1, Ordering::Release);
         Ok(())
     }
+
+    /// The event that a backend has just recorded on this stream.
+    pub(super) fn recorded(&self, device: DeviceId, raw: Box<dyn RawEvent>) -> Event {
+        let mut behind = self.behind.borrow_mut();
+        // Whoever comes after a stream that is gone is behind it anyway.
+        behind.0.retain(|(stream, _)| !stream.dropped());
+        let mut behind = behind.clone();
+        behind.add(&self.waits, self.waits.uses.load(Ordering::Acquire));
+        Event { device, raw, behind }
+    }
+
+    /// What is launched on this stream from now on runs behind the event.
+    pub(super) fn waits_for(&self, event: &Event) {
+        let mut behind = self.behind.borrow_mut();
+        for (stream, uses) in &event.behind.0 {
+            behind.add(stream, *uses);
+        }
+    }
 }
 
 impl Drop for StreamState {
@@ -80,6 +146,11 @@ impl Waits {
     fn dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
+
+    /// The number of one more use.
+    fn used(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::AcqRel) + 1
+    }
 }
 
 /// Who used something last, and whether what was written to it holds.
@@ -88,9 +159,10 @@ pub(super) struct LastUse(Mutex<Use>);
 
 #[derive(Debug)]
 struct Use {
-    /// The stream that used it last, and its waits at that time.
+    /// The stream that used it last, its waits at that time, and the number of the use.
     stream: Arc<Waits>,
     waits: u64,
+    number: u64,
     /// None while a launch is to write it.
     written: Option<Written>,
 }
@@ -107,8 +179,9 @@ impl LastUse {
     /// Of something that the backend's stream has just written.
     pub(super) fn written_by(backend: &dyn Backend) -> Self {
         let stream = Arc::clone(&backend.stream().waits);
-        let (waits, written) = (stream.done(), Some(Written::by(&stream)));
-        Self(Mutex::new(Use { stream, waits, written }))
+        let (waits, number) = (stream.done(), stream.used());
+        let written = Some(Written::by(&stream));
+        Self(Mutex::new(Use { stream, waits, number, written }))
     }
 
     /// Before a launch that reads it; `what` names it in errors.
@@ -160,9 +233,11 @@ impl Written {
 impl Use {
     /// Whether what is launched through the backend now runs behind its last use.
     fn is_ordered(&self, backend: &dyn Backend) -> bool {
-        Arc::ptr_eq(&self.stream, &backend.stream().waits)
+        let stream = backend.stream();
+        Arc::ptr_eq(&self.stream, &stream.waits)
             || self.stream.done() != self.waits
             || self.stream.dropped()
+            || stream.behind.borrow().holds(&self.stream, self.number)
     }
 
     /// Passes it to the backend's stream.
@@ -172,6 +247,7 @@ impl Use {
         }
         self.stream = Arc::clone(&backend.stream().waits);
         self.waits = self.stream.done();
+        self.number = self.stream.used();
         Ok(())
     }
 }

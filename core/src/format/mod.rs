@@ -114,6 +114,22 @@ macro_rules! dispatch {
                 type $format = $crate::format::types::$name;
                 $body
             })*
+            // For other crates, to which the types are an open list; `every_type_is_dispatched`
+            // sees to it that none is missing above.
+            #[allow(unreachable_patterns)]
+            other => unreachable!("{other} is not dispatched"),
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_dispatched() {
+        for &ty in WeightType::ALL {
+            assert_eq!(dispatch!(ty, F => F::TYPE), ty);
+        }
+    }
 }

@@ -24,6 +24,7 @@ macro_rules! weight_types {
         /// A quantized weight type of GGUF. The discriminant is its ggml id.
         #[allow(non_camel_case_types)] // the names that files, tools and people use
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
         #[repr(u32)]
         pub enum WeightType {
             $(#[doc = $doc] $type = $id,)*
@@ -31,7 +32,7 @@ macro_rules! weight_types {
 
         impl WeightType {
             /// Every type, in the order of ggml ids.
-            pub const ALL: [Self; 25] = [$(Self::$type),*];
+            pub const ALL: &[Self] = &[$(Self::$type),*];
 
             const fn properties(self) -> &'static Properties {
                 match self {
@@ -123,7 +124,7 @@ impl WeightType {
 
     /// The type of a GGUF id; `None` for ids of unquantized, retired and unknown types.
     pub fn from_ggml_id(id: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|ty| ty.ggml_id() == id)
+        Self::ALL.iter().copied().find(|ty| ty.ggml_id() == id)
     }
 
     /// Values of a block: 32, 64, 128 or 256.
@@ -203,10 +204,10 @@ impl std::str::FromStr for WeightType {
 
     /// Reads a name, in upper or lower case.
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|ty| ty.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+        Self::ALL.iter().copied().find(|ty| ty.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
             Error::UnknownType {
                 given: name.to_owned(),
-                expected: Self::ALL.map(Self::name).join(", "),
+                expected: Self::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
             }
         })
     }

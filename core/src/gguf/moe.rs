@@ -81,13 +81,15 @@ pub enum GateUp {
     },
     /// One tensor, `[width, 2 * ffn, experts]`: an expert's gate rows, then its up rows.
     Merged(Matrix),
+    /// Ups alone, `[width, ffn, experts]`: experts without gates.
+    UpOnly(Matrix),
 }
 
 /// A shared expert, which every token is sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedExpert {
-    /// The gate: `[width, ffn]`.
-    pub gate: Matrix,
+    /// The gate: `[width, ffn]`; none where it has up values alone.
+    pub gate: Option<Matrix>,
     /// The up: `[width, ffn]`.
     pub up: Matrix,
     /// The down: `[ffn, width]`.
@@ -153,7 +155,7 @@ impl Gguf {
         let (first, gate_up) =
             match (find(FfnRole::GateUpExps), find(FfnRole::GateExps), find(FfnRole::UpExps)) {
                 (Some(merged), None, None) => (merged, Err(merged)),
-                (None, Some(gate), Some(up)) => (gate, Ok((gate, up))),
+                (None, gate, Some(up)) => (gate.unwrap_or(up), Ok((gate, up))),
                 (Some(merged), _, _) => {
                     let field = format!("tensor {}", FfnRole::GateExps.name(block));
                     let expected = format!("either it or {}", merged.name());
@@ -161,9 +163,6 @@ impl Gguf {
                 }
                 (None, Some(there), None) => {
                     return Err(self.absent(FfnRole::UpExps, block, there));
-                }
-                (None, None, Some(there)) => {
-                    return Err(self.absent(FfnRole::GateExps, block, there));
                 }
                 (None, None, None) => return Err(self.no_experts(block)),
             };
@@ -178,7 +177,8 @@ impl Gguf {
 
         let sides = format!("[width, ffn, experts], where ffn is {of}");
         let gate_up = match gate_up {
-            Ok((gate, up)) => GateUp::Separate {
+            Ok((None, up)) => GateUp::UpOnly(Matrix::new(self, up, [width, ffn, experts], &sides)?),
+            Ok((Some(gate), up)) => GateUp::Separate {
                 gate: Matrix::new(self, gate, [width, ffn, experts], &sides)?,
                 up: Matrix::new(self, up, [width, ffn, experts], &sides)?,
             },
@@ -193,7 +193,7 @@ impl Gguf {
             .map(|router| Matrix::new(self, router, [width, experts, 1], "[width, experts]"))
             .transpose()?;
         let shared = self.shared(block, width)?;
-        let used = self.used(&meta, experts, first)?;
+        let used = self.used(&meta, block, experts, first)?;
         let others = self.others(block, acts_on_experts);
         Ok(MoeTensors {
             block,
@@ -216,12 +216,12 @@ impl Gguf {
             return Ok(None);
         };
         let need = |role| find(role).ok_or_else(|| self.absent(role, block, there));
-        let (gate, up, down) = (need(roles[0])?, need(roles[1])?, need(roles[2])?);
+        let (gate, up, down) = (find(roles[0]), need(roles[1])?, need(roles[2])?);
         let ffn = down.dim(0);
         let why = "[width, ffn], where ffn is the columns of ffn_down_shexp";
         let down = Matrix::new(self, down, [ffn, width, 1], "[ffn, width]")?;
         Ok(Some(SharedExpert {
-            gate: Matrix::new(self, gate, [width, ffn, 1], why)?,
+            gate: gate.map(|gate| Matrix::new(self, gate, [width, ffn, 1], why)).transpose()?,
             up: Matrix::new(self, up, [width, ffn, 1], why)?,
             ffn: down.cols,
             down,
@@ -231,10 +231,18 @@ impl Gguf {
         }))
     }
 
-    fn used(&self, meta: &ModelMeta, experts: u64, tensor: &TensorInfo) -> Result<usize> {
+    fn used(
+        &self,
+        meta: &ModelMeta,
+        block: usize,
+        experts: u64,
+        tensor: &TensorInfo,
+    ) -> Result<usize> {
         let (head, key) = (self.head().name(), "expert_used_count");
-        let key = shown(&format!("{}.{key}", meta.architecture));
-        let Some(used) = meta.used else {
+        let key = format!("{}.{key}", meta.architecture);
+        let used = self.head().u64_of_block(&key, block)?;
+        let key = shown(&key);
+        let Some(used) = used else {
             let reason = format!("{} is there", shown(tensor.name()));
             return Err(GgufError::missing(head, key, reason));
         };

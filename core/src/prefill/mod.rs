@@ -11,14 +11,16 @@ mod forward;
 mod layer;
 mod load;
 mod options;
+mod plan;
 mod synthetic;
 mod timing;
 mod workspace;
 
 pub use forward::Routing;
-pub use layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
 pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
+pub use plan::{MoePlan, plan_moe};
 pub use synthetic::{Synthetic, normals};
 pub use timing::{Phase, PhaseTime, Timings};
 pub use workspace::Workspace;

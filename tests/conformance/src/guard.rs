@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawMut, Scatter, StreamState, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
+    Quantize, Raw, RawEvent, RawMut, Scatter, StreamState, ops,
 };
 use strata_core::{Result, WeightType};
 
@@ -113,12 +113,14 @@ unsafe impl Backend for Guard {
         }))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
         let again = self.again.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(memory) = again {
             return Ok(Box::new(Shared(memory)));
         }
-        let memory: Arc<dyn Memory> = Arc::from(self.inner.alloc_raw(bytes + CANARY)?);
+        let bytes = *bytes;
+        let memory = self.inner.alloc::<u8>(bytes + CANARY)?.into_memory();
+        let memory: Arc<dyn Memory> = Arc::from(memory);
         *self.again.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory.clone());
         let this: &dyn Backend = self;
         let mut whole = this.alloc::<u8>(bytes + CANARY)?;
@@ -129,7 +131,7 @@ unsafe impl Backend for Guard {
         Ok(Box::new(Shared(memory)))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         self.inner.import_raw(host)
     }
 
@@ -149,8 +151,16 @@ unsafe impl Backend for Guard {
         self.inner.copy_raw(dst, src)
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
-        self.inner.synchronize_raw()
+    fn synchronize_raw(&self, asked: Checked<()>) -> Result<()> {
+        self.inner.synchronize_raw(asked)
+    }
+
+    fn record_raw(&self, asked: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        self.inner.record_raw(asked)
+    }
+
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        self.inner.wait_raw(event)
     }
 
     fn mark(&self) -> Result<Box<dyn Mark>> {
@@ -162,53 +172,26 @@ unsafe impl Backend for Guard {
     }
 }
 
-impl Quantize for Guard {
-    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
-        self.inner.quantize(op)
-    }
+/// Every operation is the inside's.
+macro_rules! others {
+    (Mmq) => {
+        fn supports(&self, ty: WeightType) -> bool {
+            self.inner.supports(ty)
+        }
+    };
+    ($trait:ident) => {};
 }
-
-impl Scatter for Guard {
-    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
-        self.inner.quantize_scatter(op)
-    }
+macro_rules! operations {
+    ($($trait:ident { $($method:ident($op:ident) $name:literal)* })*) => {$(
+        impl $trait for Guard {
+            others!($trait);
+            $(fn $method(&self, op: &mut Checked<ops::$op<'_>>) -> Result<()> {
+                self.inner.$method(op)
+            })*
+        }
+    )*};
 }
-
-impl Mmq for Guard {
-    fn supports(&self, ty: WeightType) -> bool {
-        self.inner.supports(ty)
-    }
-
-    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()> {
-        self.inner.multiply(op)
-    }
-}
-
-impl MoeOps for Guard {
-    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()> {
-        self.inner.router_scores(op)
-    }
-
-    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
-        self.inner.top_k(op)
-    }
-
-    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()> {
-        self.inner.map_routes(op)
-    }
-
-    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()> {
-        self.inner.swiglu(op)
-    }
-
-    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
-        self.inner.swiglu_quantize(op)
-    }
-
-    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()> {
-        self.inner.combine(op)
-    }
-}
+strata_core::for_each_operation!(operations);
 
 #[cfg(test)]
 mod tests {
@@ -224,7 +207,7 @@ mod tests {
         drop(other.alloc::<u8>(7).unwrap());
         assert_eq!(guard.check().unwrap(), Ok(2 * CANARY as u64), "dropped ones and other streams");
 
-        let memory = guard.inner.alloc_raw(10 + CANARY).unwrap();
+        let memory = guard.inner.alloc::<u8>(10 + CANARY).unwrap().into_memory();
         let memory: Arc<dyn Memory> = Arc::from(memory);
         *guard.again.lock().unwrap() = Some(memory.clone());
         let mut whole = backend.alloc::<u8>(10 + CANARY).unwrap();

@@ -10,12 +10,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
+use strata_core::attention::PAGE;
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
-    MoeOps, Quantize, Raw, RawMut, Scatter, Slice, SliceMut, StreamState, ops,
+    ModelOps, MoeOps, Quantize, Raw, RawEvent, RawMut, RoutingMap, Scatter, Slice, SliceMut,
+    StreamState, ops,
 };
 use strata_core::numerics::f16_to_f32;
-use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
+use strata_core::routing::{self, RouterBias};
+use strata_core::{Layout, Result, WeightType, q8_1, reference};
 
 /// The plain reference as a backend: host memory, each step by the functions of
 /// [`strata_core::reference`]; the yardstick of the suite.
@@ -28,17 +31,11 @@ pub struct ReferenceBackend {
 impl ReferenceBackend {
     /// The reference. Its device id is no real CPU's, so that buffers cannot be mixed up.
     pub fn new() -> Self {
-        Self {
-            info: DeviceInfo {
-                id: DeviceId { kind: BackendKind::Cpu, index: u32::MAX },
-                name: "plain reference".into(),
-                arch: "reference".into(),
-                driver: String::new(),
-                units: 1,
-                wave: 1,
-            },
-            stream: StreamState::new(),
-        }
+        let id = DeviceId { kind: BackendKind::Cpu, index: u32::MAX };
+        let mut info = DeviceInfo::new(id, "plain reference");
+        info.arch = "reference".into();
+        (info.host_memory, info.imports_in_place) = (true, true);
+        Self { info, stream: StreamState::new() }
     }
 }
 
@@ -52,6 +49,15 @@ impl ReferenceBackend {
 impl Default for ReferenceBackend {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// An event: what came before has run.
+struct Passed;
+
+impl RawEvent for Passed {
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -183,12 +189,12 @@ unsafe impl Backend for ReferenceBackend {
         Ok(Box::new(Self::new()))
     }
 
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(Host::Own(Mutex::new(vec![0; bytes]))))
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Own(Mutex::new(vec![0; *bytes]))))
     }
 
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(Host::Imported(host)))
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(Host::Imported(host.into_inner())))
     }
 
     fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
@@ -216,7 +222,15 @@ unsafe impl Backend for ReferenceBackend {
         Ok(())
     }
 
-    fn synchronize_raw(&self) -> Result<()> {
+    fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
+        Ok(())
+    }
+
+    fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        Ok(Box::new(Passed))
+    }
+
+    fn wait_raw(&self, _: Checked<&dyn RawEvent>) -> Result<()> {
         Ok(())
     }
 
@@ -353,17 +367,16 @@ impl MoeOps for ReferenceBackend {
     }
 
     fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
-        let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
+        let (scores, k, options) = (op.scores(), op.k(), *op.options());
         let values = read_matrix(scores);
+        let (score, selection) = (op.score_bias().map(read), op.selection_bias().map(read));
+        let bias = RouterBias { score: score.as_deref(), selection: selection.as_deref() };
         let (mut ids, mut weights) = (vec![], vec![]);
         for (token, row) in values.chunks_exact(scores.cols()).enumerate() {
-            let (mut id, mut weight) = (vec![0; k], vec![0.0; k]);
-            routing::top_k_row(row, norm, scale, &mut id, &mut weight);
+            let (id, weight, finite) = reference::top_k(row, bias, &options, k);
             ids.extend(id);
             weights.extend(weight);
-            if row.iter().any(|s| !s.is_finite())
-                && let Some(to) = op.report_to()
-            {
+            if !finite && let Some(to) = op.report_to() {
                 let kind = to.value_kind();
                 report(to, token as u32, kind);
             }
@@ -409,16 +422,176 @@ impl MoeOps for ReferenceBackend {
         let (slot, weights) = (read(map.slot()), read(op.routes().weights()));
         let shared = op.shared().map(|s| (read_matrix(s.y), s.score.map(read_matrix)));
         let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
-        let values =
-            reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), shared);
+        let (scale, bias) = op.affine().unwrap_or_default();
+        let affine = affine(scale, bias, Some(map), map.rows());
+        let with = reference::CombineWith { shared, affine, options: op.factors() };
+        let values = reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), &with);
         write_matrix(op.out(), &values);
         Ok(())
     }
 }
 
 fn hidden(gate_up: ops::GateUp<'_>) -> Vec<f32> {
-    match gate_up.ffn() {
-        0 => vec![],
-        ffn => reference::swiglu(&read_matrix(gate_up.matrix()), ffn, gate_up.order()),
+    let (matrix, ffn) = (gate_up.matrix(), gate_up.ffn());
+    if ffn == 0 {
+        return vec![];
     }
+    let ops::PerExpert { scale, bias, map } = gate_up.affine().unwrap_or_default();
+    let affine = affine(scale, bias, map, matrix.rows());
+    reference::hidden(&read_matrix(matrix), ffn, gate_up.order(), gate_up.function(), &affine)
+}
+
+/// Scales and biases, and the expert of each row.
+fn affine(
+    scale: Option<ops::Matrix<'_>>,
+    bias: Option<ops::Matrix<'_>>,
+    map: Option<&RoutingMap>,
+    rows: usize,
+) -> reference::Affine {
+    let bounds = map.map_or(vec![0, rows as u32], |map| read(map.bounds()));
+    let expert = bounds.windows(2).enumerate();
+    let expert = expert.flat_map(|(e, b)| std::iter::repeat_n(e, (b[1] - b[0]) as usize)).collect();
+    reference::Affine { expert, scale: scale.map(read_matrix), bias: bias.map(read_matrix) }
+}
+
+impl ModelOps for ReferenceBackend {
+    fn embed(&self, op: &mut Checked<ops::Embed<'_>>) -> Result<()> {
+        let (table, bytes) = (op.table(), read(op.table().data()));
+        let cols = op.out().cols();
+        let values = match table {
+            ops::Table::Floats(m) => m.ty().widen(&bytes),
+            ops::Table::Quantized(w) => {
+                let len = w.ty().row_bytes(cols)?;
+                let mut values = vec![0.0; w.rows() * cols];
+                for (row, values) in values.chunks_exact_mut(cols).enumerate() {
+                    let bytes = &bytes[row * w.row_stride()..][..len];
+                    strata_core::format::dequantize(w.ty(), bytes, values)?;
+                }
+                values
+            }
+        };
+        let values = reference::embed(&values, cols, &read(op.ids()), op.scale());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn norm(&self, op: &mut Checked<ops::Norm<'_>>) -> Result<()> {
+        let values = norms(&read_matrix(op.x()), op.kind(), op.group(), op.eps());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn add_norm(&self, op: &mut Checked<ops::AddNorm<'_>>) -> Result<()> {
+        let (y, kind, eps) = (read_matrix(op.y()), op.kind(), op.eps());
+        let (x, out) = op.parts();
+        let old = read_matrix_mut(x);
+        let sum: Vec<f32> = old.iter().zip(y).map(|(x, y)| reference::add(*x, y)).collect();
+        write_matrix(x, &sum);
+        let cols = x.cols();
+        write_matrix(out, &norms(&sum, kind, cols, eps));
+        Ok(())
+    }
+
+    fn pointwise(&self, op: &mut Checked<ops::Pointwise<'_>>) -> Result<()> {
+        let by = op.by();
+        let (x, cols) = (read_matrix_mut(op.x()), op.x().cols());
+        let rows = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
+            x.iter().enumerate().map(|(i, x)| f(i, *x)).collect()
+        };
+        let values = match by {
+            ops::By::Add(y) => {
+                let y = read_matrix(y);
+                rows(&|i, x| reference::add(x, y[i]))
+            }
+            ops::By::Bias(b) => {
+                let b = read(b);
+                rows(&|i, x| reference::add(x, b[i % cols]))
+            }
+            ops::By::Scale(factor) => rows(&|_, x| reference::scale(x, factor)),
+            ops::By::Softcap(cap) => rows(&|_, x| reference::softcap(x, cap)),
+            ops::By::SigmoidGate(gate) => {
+                let (each, gate) = (cols / gate.cols(), read_matrix(gate));
+                rows(&|i, x| reference::gate(x, gate[i / each]))
+            }
+        };
+        write_matrix(op.x(), &values);
+        Ok(())
+    }
+
+    fn rope(&self, op: &mut Checked<ops::Rope<'_>>) -> Result<()> {
+        let (head, pairs, (cos, sin)) = (op.head(), op.pairs(), op.tables());
+        let (n, positions) = (cos.cols(), read(op.positions()));
+        let (cos, sin) = (read_matrix(cos), read_matrix(sin));
+        let cols = op.x().cols();
+        let mut values = read_matrix_mut(op.x());
+        for (row, position) in values.chunks_exact_mut(cols).zip(positions) {
+            let at = position as usize * n..(position as usize + 1) * n;
+            for head in row.chunks_exact_mut(head) {
+                reference::rope(head, &cos[at.clone()], &sin[at.clone()], pairs);
+            }
+        }
+        write_matrix(op.x(), &values);
+        Ok(())
+    }
+
+    fn float_product(&self, op: &mut Checked<ops::FloatProduct<'_>>) -> Result<()> {
+        let (x, weights) = (op.x(), op.weights());
+        let (bytes, ty) = (read(weights.data()), weights.ty());
+        let values = reference::float_product(&read_matrix(x), &bytes, ty, x.cols());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn append_kv(&self, op: &mut Checked<ops::AppendKv<'_>>) -> Result<()> {
+        let (layout, batch) = (op.layout(), op.batch());
+        let (key, value) = (layout.kv_heads * layout.key, layout.kv_heads * layout.value);
+        let (keys, values) = (read_matrix(op.keys()), read_matrix(op.values()));
+        let (sequences, positions) = (read(batch.sequences()), read(batch.positions()));
+        let (pages, each) = (read(batch.pages()), batch.limits().pages_per_sequence);
+        let mut cache = read(op.cache().as_slice());
+        for (row, (sequence, position)) in sequences.iter().zip(positions).enumerate() {
+            let page = pages[*sequence as usize * each + position as usize / PAGE] as usize;
+            let keys = &keys[row * key..][..key];
+            let values = &values[row * value..][..value];
+            reference::append(&mut cache, layout, page, position, keys, values);
+        }
+        write(op.cache(), &cache);
+        Ok(())
+    }
+
+    fn attend(&self, op: &mut Checked<ops::Attend<'_>>) -> Result<()> {
+        let (shape, batch) = (op.shape(), op.batch());
+        let (cache, queries) = (read(op.cache()), read_matrix(op.queries()));
+        let (sequences, positions) = (read(batch.sequences()), read(batch.positions()));
+        let (pages, each) = (read(batch.pages()), batch.limits().pages_per_sequence);
+        let sinks = op.sinks().map(read);
+        let cols = shape.heads * shape.key;
+        let mut values = Vec::new();
+        for (row, (sequence, position)) in sequences.iter().zip(positions).enumerate() {
+            let pages = &pages[*sequence as usize * each..][..each];
+            let queries = &queries[row * cols..][..cols];
+            let sinks = sinks.as_deref();
+            values.extend(reference::attend(&shape, &cache, pages, position, queries, sinks));
+        }
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+}
+
+fn read_matrix_mut(m: &mut ops::MatrixMut<'_>) -> Vec<f32> {
+    let (rows, cols, stride) = (m.rows(), m.cols(), m.stride());
+    let values = read(m.data().as_slice());
+    (0..rows).flat_map(|r| values[r * stride..][..cols].iter().copied()).collect()
+}
+
+fn norms(x: &[f32], kind: ops::NormKind<'_>, group: usize, eps: f32) -> Vec<f32> {
+    let (weight, bias) = match kind {
+        ops::NormKind::Rms(weight) => (weight.map(read), None),
+        ops::NormKind::Layer(weight, bias) => (Some(read(weight)), Some(read(bias))),
+    };
+    let one = |x: &[f32]| match (&weight, &bias) {
+        (Some(weight), Some(bias)) => reference::layer_norm(x, weight, bias, eps),
+        (weight, _) => reference::rms_norm(x, weight.as_deref(), eps),
+    };
+    x.chunks_exact(group).flat_map(one).collect()
 }

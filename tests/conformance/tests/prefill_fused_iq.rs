@@ -10,7 +10,7 @@ use strata_cpu::{CpuBackend, CpuOptions};
 /// the two steps over the plain reference, so all of these are the same bytes.
 #[test]
 fn prefill_fused_iq() {
-    let types = WeightType::ALL.into_iter().filter(|ty| ty.name().starts_with("iq"));
+    let types = WeightType::ALL.iter().copied().filter(|ty| ty.name().starts_with("iq"));
     let cases: Vec<_> = types.flat_map(cases::fused).collect();
     assert_eq!(cases.len(), 9 * 16);
     let backend = CpuBackend::new(CpuOptions::default()).unwrap();

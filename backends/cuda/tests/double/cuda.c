@@ -262,8 +262,10 @@ int cuModuleGetFunction(void **to, void *m, const char *name) {
 int cuModuleGetGlobal_v2(uint64_t *to, size_t *n, void *m, const char *name) {
     static const uint32_t two[] = {256, 8}, scores[] = {256, 128, 64}, top_k[] = {128, 4}, one[] = {256}, map[] = {256, 32, 8, 4096}, scatter[] = {512, 4160, 144, 6};
     static const uint32_t mmq[] = {
-        128, 128, 512, 90000, 8, 1, 128, 96, 384, 75000, 13, 0, 128, 64, 256, 60000, 13, 0,
-        128, 32, 256, 45000, 28, 0, 128, 16, 256, 40000, 28, 0, 16, 16, 32, 12000, 28, 0};
+        0, 256, 0, 0, 0, 0, 0, 0, // no tile by warpgroups
+        128, 128, 512, 90000, 8, 1, 128, 100, 128, 96, 384, 75000, 13, 0, 96, 100,
+        128, 64, 256, 60000, 13, 0, 64, 100, 128, 32, 256, 45000, 28, 0, 32, 100,
+        128, 16, 256, 40000, 28, 0, 16, 100, 16, 16, 32, 12000, 28, 0, 16, 100};
     (void)m;
 #define GIVE(x) return *to = (uint64_t)(x), *n = sizeof(x), OK
     if (strstr(name, "scatter_shape")) GIVE(scatter);

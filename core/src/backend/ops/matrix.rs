@@ -100,6 +100,23 @@ impl<D: View> MatrixOf<D> {
     pub(super) fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
     }
+
+    /// The values from the first of some rows to the last.
+    fn range_of_rows(&self, rows: &std::ops::Range<usize>) -> Result<std::ops::Range<usize>> {
+        if rows.start > rows.end || rows.end > self.rows {
+            return Err(Error::invalid(
+                "rows of a matrix",
+                format!("{rows:?}"),
+                format!("a range inside 0..{}", self.rows),
+            ));
+        }
+        if rows.is_empty() {
+            return Ok(0..0);
+        }
+        // Inside, as the last row is: no overflow.
+        let first = rows.start * self.stride;
+        Ok(first..first + (rows.len() - 1) * self.stride + self.cols)
+    }
 }
 
 impl<'a> Matrix<'a> {
@@ -113,22 +130,27 @@ impl<'a> Matrix<'a> {
     /// # Errors
     /// [`Error::Invalid`] where the range is not inside.
     pub fn row_range(&self, rows: std::ops::Range<usize>) -> Result<Self> {
-        if rows.start > rows.end || rows.end > self.rows {
-            return Err(Error::invalid(
-                "rows of a matrix",
-                format!("{rows:?}"),
-                format!("a range inside 0..{}", self.rows),
-            ));
-        }
-        if rows.is_empty() {
-            return Ok(Self { data: self.data.slice(..0)?, rows: 0, ..*self });
-        }
-        let data = self.data.slice(rows.start * self.stride..)?;
+        let data = self.data.slice(self.range_of_rows(&rows)?)?;
         Ok(Self { data, rows: rows.len(), ..*self })
     }
 }
 
-impl MatrixMut<'_> {
+impl<'a> MatrixMut<'a> {
+    /// The same rows, lent for a shorter time.
+    pub fn reborrow(&mut self) -> MatrixMut<'_> {
+        let Self { data, rows, cols, stride } = self;
+        MatrixOf { data: data.reborrow(), rows: *rows, cols: *cols, stride: *stride }
+    }
+
+    /// Some of the rows, to be written.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the range is not inside.
+    pub fn row_range(self, rows: std::ops::Range<usize>) -> Result<MatrixMut<'a>> {
+        let values = self.range_of_rows(&rows)?;
+        Ok(MatrixOf { data: self.data.slice(values)?, rows: rows.len(), ..self })
+    }
+
     /// The values; row r, column c is value `r * stride + c`.
     pub fn data(&mut self) -> SliceMut<'_, f32> {
         self.data.reborrow()
@@ -202,6 +224,12 @@ impl<'a> Q8Rows<'a> {
 }
 
 impl Q8RowsMut<'_> {
+    /// The same rows, lent for a shorter time.
+    pub fn reborrow(&mut self) -> Q8RowsMut<'_> {
+        let Self { data, layout, rows, cols } = self;
+        Q8RowsOf { data: data.reborrow(), layout: *layout, rows: *rows, cols: *cols }
+    }
+
     /// The blocks.
     pub fn data(&mut self) -> SliceMut<'_, u8> {
         self.data.reborrow()

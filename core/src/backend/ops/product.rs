@@ -54,36 +54,6 @@ impl<'a> Product<'a> {
         Ok(Self { weights, activations, rows, dst })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("product: weights", self.weights.data().device()),
-                ("product: activations", self.activations.data().device()),
-                ("product: output", self.dst.device()),
-            ],
-        )?;
-        if !backend.supports(self.weights.ty()) {
-            return Err(Error::invalid(
-                "product: weight type",
-                self.weights.ty(),
-                format!("a type that {} multiplies", backend.id()),
-            ));
-        }
-        if let Some(map) = self.map() {
-            map.read("product: map", backend)?;
-        }
-        // Also keeps the bounds of a map that maps nothing from being read.
-        if self.dst.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.multiply(&mut Checked(self)))
-    }
-
     /// Weights.
     pub fn weights(&self) -> Weights<'a> {
         self.weights
@@ -104,6 +74,39 @@ impl<'a> Product<'a> {
         match self.rows {
             Rows::Dense => None,
             Rows::Experts(map) | Rows::Indexed(map) => Some(map),
+        }
+    }
+}
+
+impl Operation for Product<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("weights", self.weights.data().device())?;
+        to.lives_on("activations", self.activations.device())?;
+        to.lives_on("output", self.dst.device())?;
+        if !to.backend.supports(self.weights.ty()) {
+            return Err(Error::invalid(
+                to.name("weight type"),
+                self.weights.ty(),
+                format!("a type that {} multiplies", to.backend.id()),
+            ));
+        }
+        to.reads("map", self.map())
+    }
+
+    fn is_empty(&self) -> bool {
+        // Also keeps the bounds of a map that maps nothing from being read.
+        self.dst.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.dst.reborrow())]
+    }
+
+    fn form(&self) -> &'static str {
+        match self.rows {
+            Rows::Dense => "dense",
+            Rows::Experts(_) => "experts",
+            Rows::Indexed(_) => "indexed",
         }
     }
 }

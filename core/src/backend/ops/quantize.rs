@@ -58,31 +58,6 @@ impl<'a> QuantizeRows<'a> {
         Ok(self)
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("quantize: input", self.x.data().device()),
-                ("quantize: output", self.out.device()),
-                ("quantize: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        reportable(&self.report, self.x.rows())?;
-        for (what, map) in [("quantize: map", self.gather), ("quantize: order", self.order)] {
-            if let Some(map) = map {
-                map.read(what, backend)?;
-            }
-        }
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.quantize(&mut Checked(self)))
-    }
-
     /// Input rows.
     pub fn x(&self) -> Matrix<'a> {
         self.x
@@ -96,6 +71,35 @@ impl<'a> QuantizeRows<'a> {
     /// The token of each input row, where input rows are not tokens.
     pub fn tokens(&self) -> Option<Slice<'a, u32>> {
         self.order.map(RoutingMap::src)
+    }
+}
+
+impl Operation for QuantizeRows<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.x.device())?;
+        to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.x.rows())?;
+        to.reads("map", self.gather)?;
+        to.reads("order", self.order)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Q8(self.out.reborrow())]
+    }
+
+    fn form(&self) -> &'static str {
+        match self.gather {
+            Some(_) => "gather",
+            None => "rows",
+        }
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
     }
 }
 
@@ -138,26 +142,6 @@ impl<'a> QuantizeScatter<'a> {
         self
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("scatter: input", self.x.data().device()),
-                ("scatter: output", self.out.device()),
-                ("scatter: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        self.map.read("scatter: map", backend)?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.quantize_scatter(&mut Checked(self)))
-    }
-
     /// Input tokens.
     pub fn x(&self) -> Matrix<'a> {
         self.x
@@ -166,6 +150,27 @@ impl<'a> QuantizeScatter<'a> {
     /// The map.
     pub fn map(&self) -> &'a RoutingMap {
         self.map
+    }
+}
+
+impl Operation for QuantizeScatter<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.x.device())?;
+        to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.x.rows())?;
+        to.reads("map", Some(self.map))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Q8(self.out.reborrow())]
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
     }
 }
 

@@ -22,25 +22,6 @@ impl<'a> RouterScores<'a> {
         Ok(Self { x, weights, out })
     }
 
-    /// Launches it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("router: input", self.x.data().device()),
-                ("router: weights", self.weights.data().device()),
-                ("router: scores", self.out.device()),
-            ],
-        )?;
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        backend.stream().outcome(backend.router_scores(&mut Checked(self)))
-    }
-
     /// Tokens.
     pub fn x(&self) -> Matrix<'a> {
         self.x
@@ -52,6 +33,22 @@ impl<'a> RouterScores<'a> {
     }
 }
 
+impl Operation for RouterScores<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.x.device())?;
+        to.lives_on("weights", self.weights.device())?;
+        to.lives_on("scores", self.out.device())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        vec![Output::Values(self.out.reborrow())]
+    }
+}
+
 impl<'a> Checked<RouterScores<'a>> {
     /// Scores.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
@@ -59,35 +56,28 @@ impl<'a> Checked<RouterScores<'a>> {
     }
 }
 
-/// Scores to the k chosen experts of each token and their weights.
+/// Scores to the k chosen experts of each token and their weights. Once it is launched, the
+/// routes hold the tokens of the scores.
 pub struct TopK<'a> {
     scores: Matrix<'a>,
-    norm: RouterNorm,
-    scale: f32,
+    options: RouterOptions,
+    bias: [Option<Slice<'a, f32>>; 2],
     routes: &'a mut DeviceRoutes,
     report: Option<ReportTo<'a>>,
 }
 
 impl<'a> TopK<'a> {
     /// `scores`: tokens x experts; `routes` says k and has room for the tokens.
-    /// Every weight is multiplied by `scale` at the end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the shapes differ or k exceeds the experts.
+    /// [`Error::Invalid`] where the shapes differ, or as [`RouterOptions::check`].
     pub fn new(
         scores: Matrix<'a>,
-        norm: RouterNorm,
-        scale: f32,
+        options: &RouterOptions,
         routes: &'a mut DeviceRoutes,
     ) -> Result<Self> {
         agree("top-k: columns of the scores", scores.cols(), routes.experts())?;
-        if routes.k() > routes.experts() {
-            return Err(Error::invalid(
-                "top-k: k",
-                routes.k(),
-                format!("at most the {} experts", routes.experts()),
-            ));
-        }
+        options.check(routes.experts(), routes.k(), false)?;
         if scores.rows() > routes.capacity() {
             return Err(Error::invalid(
                 "top-k: tokens",
@@ -96,7 +86,26 @@ impl<'a> TopK<'a> {
             ));
         }
         routes.forget();
-        Ok(Self { scores, norm, scale, routes, report: None })
+        Ok(Self { scores, options: *options, bias: [None; 2], routes, report: None })
+    }
+
+    /// With a bias on the scores, and one that only the choice sees; a value per expert each.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, or as [`RouterOptions::check`].
+    pub fn bias(
+        mut self,
+        score: Option<Slice<'a, f32>>,
+        selection: Option<Slice<'a, f32>>,
+    ) -> Result<Self> {
+        for (what, bias) in [("bias of the scores", &score), ("bias of the choice", &selection)] {
+            if let Some(bias) = bias {
+                agree(format!("top-k: {what}"), bias.len(), self.scores.cols())?;
+                self.options.check(self.routes.experts(), self.routes.k(), true)?;
+            }
+        }
+        self.bias = [score, selection];
+        Ok(self)
     }
 
     /// Reports the first token with a score that is not finite.
@@ -104,29 +113,6 @@ impl<'a> TopK<'a> {
     pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
         self.report = report.map(|r| ReportTo::new(r, NonFinite::Score, NonFinite::Score));
         self
-    }
-
-    /// Launches it; afterwards the routes hold the tokens of the scores.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(
-            backend,
-            &[
-                ("top-k: scores", self.scores.data().device()),
-                ("top-k: routes", self.routes.device()),
-                ("top-k: report", report_device(&self.report, backend)),
-            ],
-        )?;
-        if self.scores.rows() == 0 {
-            return Ok(());
-        }
-        self.routes.write("top-k: routes", backend)?;
-        let (tokens, mut op) = (self.scores.rows(), Checked(self));
-        backend.stream().outcome(backend.top_k(&mut op))?;
-        op.0.routes.written(tokens);
-        Ok(())
     }
 
     /// Scores, tokens x experts.
@@ -139,14 +125,60 @@ impl<'a> TopK<'a> {
         self.routes.k()
     }
 
-    /// Over what the weights are normalised.
-    pub fn norm(&self) -> RouterNorm {
-        self.norm
+    /// How scores become experts and weights.
+    pub fn options(&self) -> &RouterOptions {
+        &self.options
     }
 
-    /// What each weight is multiplied by at the end.
-    pub fn scale(&self) -> f32 {
-        self.scale
+    /// Whether it is a softmax of the scores as they are, over the chosen ones or over all.
+    pub fn is_plain(&self) -> bool {
+        self.options.is_plain() && self.bias.iter().all(Option::is_none)
+    }
+
+    /// The bias of the scores, if there is one.
+    pub fn score_bias(&self) -> Option<Slice<'a, f32>> {
+        self.bias[0]
+    }
+
+    /// The bias that only the choice sees, if there is one.
+    pub fn selection_bias(&self) -> Option<Slice<'a, f32>> {
+        self.bias[1]
+    }
+}
+
+impl Operation for TopK<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("scores", self.scores.device())?;
+        for bias in self.bias.iter().flatten() {
+            to.lives_on("bias", bias.device())?;
+        }
+        to.lives_on("routes", self.routes.device())?;
+        to.reports(&self.report, self.scores.rows())?;
+        match self.scores.rows() {
+            0 => Ok(()),
+            _ => self.routes.write(&to.name("routes"), to.backend),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.scores.rows() == 0
+    }
+
+    fn written(&mut self) {
+        self.routes.written(self.scores.rows());
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        let (rows, k) = (self.scores.rows(), self.routes.k());
+        let (ids, weights) = self.routes.parts_mut();
+        let within = "tokens within capacity";
+        let weights = weights.slice(..rows * k).expect(within);
+        let weights = MatrixMut::dense("weights", weights, rows, k).expect(within);
+        vec![Output::Ids(ids.slice(..rows * k).expect(within)), Output::Values(weights)]
+    }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
     }
 }
 
@@ -162,7 +194,8 @@ impl<'a> Checked<TopK<'a>> {
     }
 }
 
-/// Routes to the stable map: rows by expert, then by (token, choice).
+/// Routes to the stable map: rows by expert, then by (token, choice). Once it is launched, the
+/// map holds the tokens of the routes.
 pub struct MapRoutes<'a> {
     routes: RoutesView<'a>,
     map: &'a mut RoutingMap,
@@ -187,23 +220,31 @@ impl<'a> MapRoutes<'a> {
         Ok(Self { routes, map })
     }
 
-    /// Launches it; afterwards the map holds the tokens of the routes.
-    ///
-    /// # Errors
-    /// [`Error::WrongDevice`] and those of the backend.
-    pub fn launch(self, backend: &dyn Backend) -> Result<()> {
-        on_device(backend, &[("map", self.map.device())])?;
-        self.routes.read("map: routes", backend)?;
-        self.map.write("map", backend)?;
-        let (tokens, mut op) = (self.routes.tokens(), Checked(self));
-        backend.stream().outcome(backend.map_routes(&mut op))?;
-        op.0.map.written(tokens);
-        Ok(())
-    }
-
     /// Routes.
     pub fn routes(&self) -> RoutesView<'a> {
         self.routes
+    }
+}
+
+impl Operation for MapRoutes<'_> {
+    fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("output", self.map.device())?;
+        self.routes.read(&to.name("routes"), to.backend)?;
+        self.map.write(&to.name("output"), to.backend)
+    }
+
+    fn is_empty(&self) -> bool {
+        // The bounds are written for no tokens too.
+        false
+    }
+
+    fn written(&mut self) {
+        self.map.written(self.routes.tokens());
+    }
+
+    fn outputs(&mut self) -> Vec<Output<'_>> {
+        let (slot, src, bounds) = self.map.parts_mut(self.routes.rows());
+        vec![Output::Map(slot), Output::Map(src), Output::Map(bounds)]
     }
 }
 

@@ -3,7 +3,7 @@
 use strata_core::WeightType;
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::{Gating, Norm, RouterOptions};
 
 use super::of;
 use crate::ops::{LayerCase, LayerShape, SharedCase, Source, Trouble};
@@ -156,7 +156,7 @@ const CHECKED: &[Checked] = &[
 ];
 
 pub(super) fn add(cases: &mut Vec<Case>) {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         cases.extend(fused(ty));
     }
     let chunked = |case: LayerCase, chunks: &[usize], cases: &mut Vec<Case>| {
@@ -173,13 +173,27 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     let small = LayerShape { width: 64, ffn: 32, ..shape(T::Q8_0, T::Q8_0) };
     chunked(LayerCase::new(small, 1050), &[1, 7, 512, 8192], cases);
     let shared = Some(SHARED[0]);
-    let (source, norm, scale) = (Source::Router, RouterNorm::All, 2.5);
-    let case =
-        LayerCase { shared, source, norm, scale, ..LayerCase::new(shape(T::Q4_K, T::Q6_K), 40) };
+    let (source, router) = (Source::Router, RouterOptions::SOFTMAX.scaled(2.5));
+    let case = LayerCase { shared, source, router, ..LayerCase::new(shape(T::Q4_K, T::Q6_K), 40) };
     chunked(case, &[1, 7, 512], cases);
     let case = LayerCase { source: Source::Routes(Choice::Repeats), gap: 3, ..case };
     chunked(case, &[7], cases);
     chunked(LayerCase { source: Source::Scores, ..case }, &[7], cases);
+
+    // Each router at the layer.
+    const SIGMOID: RouterOptions =
+        RouterOptions { gating: Gating::Sigmoid, ..RouterOptions::SOFTMAX };
+    for router in [
+        SIGMOID.scaled(2.5),
+        RouterOptions { norm: Norm::Sum { epsilon: 1e-20, least: 0.0 }, ..SIGMOID },
+        RouterOptions { gating: Gating::SqrtSoftplus, ..SIGMOID },
+        RouterOptions { gating: Gating::Sparsemixer { near: 0.02 }, ..SIGMOID },
+    ] {
+        for mode in QuantMode::ALL {
+            let case = LayerCase::new(shape(T::Q8_0, T::Q4_1), 21);
+            cases.push(of(Size::Quick, LayerCase { router, shared, mode, ..case }));
+        }
+    }
 
     for &(gate, up, down) in MIXED {
         let shape = LayerShape { up, ..shape(gate, down) };

@@ -60,7 +60,7 @@ const FOR_VALUES: &[WeightType] = &[
 ];
 
 pub(super) fn add(cases: &mut Vec<Case>) {
-    for ty in WeightType::ALL {
+    for &ty in WeightType::ALL {
         for source in ["quantized", "random"] {
             cases.push(of(Size::Quick, WeightVector { ty, source }));
         }

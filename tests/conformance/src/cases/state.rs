@@ -88,7 +88,10 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         let op = CopyCase { bytes, from, to };
         cases.push(named(op.to_string(), op));
     }
-    cases.push(named("streams=2/map-handed-over", HandedOver { routing: MANY, turns: 6 }));
+    for (by_event, how) in [(false, ""), (true, "-by-event")] {
+        let op = HandedOver { routing: MANY, turns: 6, by_event };
+        cases.push(named(format!("streams=2/map-handed-over{how}"), op));
+    }
     for (ty, rounds) in [(Q8_0, 4), (Q4_K, 4)] {
         let op = DropInFlight { ty, rows: 300, m: 257, cols: 1024, rounds };
         cases.push(named(format!("drop-in-flight/{ty}"), op));

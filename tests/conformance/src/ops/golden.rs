@@ -210,6 +210,7 @@ pub fn weights(ty: WeightType, source: &str) -> (&'static [u8], &'static [u8]) {
                         vector!(concat!("weights/", $name, ".random.f32")),
                     ),
                 )*
+                (other, _) => panic!("{other} has no vectors in tests/vectors/weights"),
             }
         };
     }

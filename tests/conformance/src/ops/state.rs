@@ -194,27 +194,47 @@ pub struct HandedOver {
     pub routing: Routing,
     /// Turns.
     pub turns: usize,
+    /// Whether the streams wait for each other's events on the device, and not the host for them.
+    pub by_event: bool,
 }
 
 impl Op for HandedOver {
     fn run(&self, stage: &Stage<'_>) -> Outputs {
         const COLS: usize = 128;
+        const LONG: usize = 64 << 20;
         let backend = stage.backend;
         let other = backend.fork()?;
         let Routing { tokens, k, experts, .. } = self.routing;
         let x = backend.from_slice(&Values::Normal.fill(1, tokens, COLS))?;
         let x = Matrix::dense("input", &x, tokens, COLS)?;
+        let rows = tokens * k;
         let mut map = RoutingMap::with_capacity(backend, tokens, k, experts)?;
-        let mut outputs = Vec::new();
+        let mut long = backend.alloc::<u8>(if self.by_event && !stage.plain { LONG } else { 0 })?;
+        let (mut outs, mut outputs) = (Vec::new(), Vec::new());
+        // The other stream may use what this one has written.
+        other.wait(&backend.record()?)?;
         for turn in 0..self.turns {
             let (makes, reads) =
                 if turn % 2 == 0 { (backend, &*other) } else { (&*other, backend) };
             let routes = DeviceRoutes::upload(makes, &self.routing.routes(turn as u64))?;
+            let mut out = OutQ8::new(reads, Layout::D4, rows, COLS)?;
+            if self.by_event && !stage.plain {
+                // Something for the map to stand behind, so that it is not there too early.
+                makes.fill(&mut long, turn as u8)?;
+            }
             MapRoutes::new(routes.view(), &mut map)?.launch(makes)?;
-            makes.synchronize()?;
-            let mut out = OutQ8::new(reads, Layout::D4, map.rows(), COLS)?;
+            match self.by_event {
+                true => reads.wait(&makes.record()?)?,
+                false => makes.synchronize()?,
+            }
             QuantizeScatter::new(x, &map, out.view()?)?.launch(reads)?;
             // The stream that reads makes the next map.
+            match self.by_event {
+                true => outs.push((out, reads)),
+                false => outputs.push(out.read(reads, "q8_1 rows")?),
+            }
+        }
+        for (out, reads) in outs {
             outputs.push(out.read(reads, "q8_1 rows")?);
         }
         Ok(outputs)

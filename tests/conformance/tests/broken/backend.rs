@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytemuck::Pod;
 use strata_conformance::ReferenceBackend;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawMut, Scatter, SliceMut, StreamState, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
+    Quantize, Raw, RawEvent, RawMut, Scatter, SliceMut, StreamState, ops,
 };
 use strata_core::{Error, Result, WeightType};
 
@@ -16,22 +16,9 @@ use strata_core::{Error, Result, WeightType};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// One bit of an output is flipped.
-    Quantize,
-    Gather,
-    Scatter,
-    Product,
-    Indexed,
-    RouterScores,
-    TopKIds,
-    TopKWeights,
-    Slot,
-    Src,
-    Bounds,
-    SwiGlu,
-    SwiGluQuantize,
-    Combine,
-    SharedCombine,
+    /// One bit of an output is wrong: of the operation of this name, in this form (or any), and
+    /// which of its outputs. Of indices, one is 0, as others must exist.
+    Output(&'static str, &'static str, usize),
     /// Nothing is launched.
     NoProduct,
     /// Every token's report is lost.
@@ -119,10 +106,10 @@ unsafe impl Backend for Broken {
         let (inner, fault, products) = (self.inner.fork()?, self.fault, self.products.clone());
         Ok(Box::new(Self::around(inner, fault, products)))
     }
-    fn alloc_raw(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
         self.inner.alloc_raw(bytes)
     }
-    fn import_raw(&self, host: HostBytes) -> Result<Box<dyn Memory>> {
+    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         self.say("import")?;
         self.inner.import_raw(host)
     }
@@ -145,9 +132,17 @@ unsafe impl Backend for Broken {
             _ => self.inner.copy_raw(dst, src),
         }
     }
-    fn synchronize_raw(&self) -> Result<()> {
+    fn record_raw(&self, asked: Checked<()>) -> Result<Box<dyn RawEvent>> {
+        self.say("record")?;
+        self.inner.record_raw(asked)
+    }
+    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
+        self.say("wait")?;
+        self.inner.wait_raw(event)
+    }
+    fn synchronize_raw(&self, asked: Checked<()>) -> Result<()> {
         self.say("synchronize")?;
-        self.inner.synchronize_raw()?;
+        self.inner.synchronize_raw(asked)?;
         match self.fault {
             Fault::Synchronize => Err(failed("synchronize")),
             _ => Ok(()),
@@ -161,125 +156,98 @@ unsafe impl Backend for Broken {
     }
 }
 
-impl Quantize for Broken {
-    fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
-        self.say("quantize")?;
-        self.inner.quantize(op)?;
-        if self.fault == Fault::NoReport
-            && let Some(to) = op.report_to()
-        {
-            self.inner.fill(to.word(), 0xff)?;
-        }
-        match (self.fault, op.src()) {
-            (Fault::Quantize, None) | (Fault::Gather, Some(_)) => self.flip(op.out().data()),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Scatter for Broken {
-    fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
-        self.say("scatter")?;
-        self.inner.quantize_scatter(op)?;
-        match self.fault {
-            Fault::Scatter => self.flip(op.out().data()),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Mmq for Broken {
-    fn supports(&self, ty: WeightType) -> bool {
-        self.inner.supports(ty)
-    }
-    fn multiply(&self, op: &mut Checked<ops::Product<'_>>) -> Result<()> {
-        self.say("product")?;
-        let count = self.products.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.fault {
-            Fault::NoProduct => return Ok(()),
-            Fault::Error => return Err(Error::invalid("product", "this one", "another")),
-            Fault::Panic => panic!("a product that panics"),
-            _ => {}
-        }
-        self.inner.multiply(op)?;
-        let indexed = matches!(op.rows(), ops::Rows::Indexed(_));
-        match self.fault {
-            Fault::Product => self.flip_matrix(op.dst()),
-            Fault::Indexed if indexed => self.flip_matrix(op.dst()),
-            Fault::RareProduct if count.is_multiple_of(700) => self.flip_matrix(op.dst()),
-            Fault::LateRows if op.dst().rows() > 4 => self.flip_matrix(op.dst()),
-            Fault::ProductGap if op.dst().stride() > op.dst().cols() && op.dst().rows() > 0 => {
-                let at = op.dst().cols();
-                self.flip(op.dst().data().slice(at..at + 1)?)
+impl Broken {
+    /// Before an operation; whether it is launched at all.
+    fn begin(&self, name: &'static str) -> Result<bool> {
+        self.say(name)?;
+        match (self.fault, name) {
+            (Fault::NoProduct, "product") => Ok(false),
+            (Fault::Error, "product") => Err(Error::invalid("product", "this one", "another")),
+            (Fault::Panic, "product") => panic!("a product that panics"),
+            (Fault::LateMap, "map") => {
+                self.unsaid.store(true, Ordering::Relaxed);
+                Ok(false)
             }
-            _ => Ok(()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Behind it.
+    fn spoil(&self, name: &str, form: &str, outputs: Vec<ops::Output<'_>>) -> Result<()> {
+        let product = name == "product";
+        let count = match product {
+            true => self.products.fetch_add(1, Ordering::Relaxed) + 1,
+            false => 0,
+        };
+        for (i, output) in outputs.into_iter().enumerate() {
+            match self.fault {
+                Fault::NoMap if name == "map" => return Err(failed("map")),
+                Fault::Output(op, of, at) if op == name && form.contains(of) && at == i => {
+                    self.wrong(output)?;
+                }
+                Fault::RareProduct if product && count.is_multiple_of(700) => self.wrong(output)?,
+                Fault::LateRows | Fault::ProductGap if product => {
+                    let ops::Output::Values(mut dst) = output else { continue };
+                    if self.fault == Fault::LateRows && dst.rows() > 4 {
+                        self.flip_matrix(&mut dst)?;
+                    } else if self.fault == Fault::ProductGap
+                        && dst.stride() > dst.cols()
+                        && dst.rows() > 0
+                    {
+                        let at = dst.cols();
+                        self.flip(dst.data().slice(at..at + 1)?)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One bit, or one index.
+    fn wrong(&self, output: ops::Output<'_>) -> Result<()> {
+        match output {
+            ops::Output::Values(mut values) => self.flip_matrix(&mut values),
+            ops::Output::Bytes(bytes) => self.flip(bytes),
+            ops::Output::Q8(mut rows) => self.flip(rows.data()),
+            ops::Output::Ids(ids) if !ids.is_empty() => self.inner.fill(ids.slice(..1)?, 0),
+            // Of the bounds the first is 0 anyway.
+            ops::Output::Map(map) if map.len() > 1 => self.inner.fill(map.slice(1..2)?, 0),
+            ops::Output::Ids(_) | ops::Output::Map(_) => Ok(()),
         }
     }
 }
 
-impl MoeOps for Broken {
-    fn router_scores(&self, op: &mut Checked<ops::RouterScores<'_>>) -> Result<()> {
-        self.say("router")?;
-        self.inner.router_scores(op)?;
-        match self.fault {
-            Fault::RouterScores => self.flip_matrix(op.out()),
-            _ => Ok(()),
+/// Every operation is the reference's, and then one thing is wrong.
+macro_rules! others {
+    (Mmq) => {
+        fn supports(&self, ty: WeightType) -> bool {
+            self.inner.supports(ty)
         }
-    }
-    fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
-        self.say("top-k")?;
-        self.inner.top_k(op)?;
-        let (rows, k) = (op.scores().rows(), op.k());
-        let (ids, weights) = op.out();
-        match self.fault {
-            // An id that exists is written in place of another's.
-            Fault::TopKIds if rows > 0 => self.inner.fill(ids.slice(..1)?, 0),
-            Fault::TopKWeights => self.flip(weights.slice(..rows * k)?),
-            _ => Ok(()),
-        }
-    }
-    fn map_routes(&self, op: &mut Checked<ops::MapRoutes<'_>>) -> Result<()> {
-        self.say("map")?;
-        if self.fault == Fault::LateMap {
-            self.unsaid.store(true, Ordering::Relaxed);
-            return Ok(());
-        }
-        self.inner.map_routes(op)?;
-        let (slot, src, bounds) = op.out();
-        match self.fault {
-            Fault::NoMap => Err(failed("map")),
-            Fault::Slot if !slot.is_empty() => self.inner.fill(slot.slice(..1)?, 0),
-            Fault::Src if !src.is_empty() => self.inner.fill(src.slice(..1)?, 0),
-            Fault::Bounds => self.inner.fill(bounds.slice(1..2)?, 0),
-            _ => Ok(()),
-        }
-    }
-    fn swiglu(&self, op: &mut Checked<ops::SwiGlu<'_>>) -> Result<()> {
-        self.say("swiglu")?;
-        self.inner.swiglu(op)?;
-        match self.fault {
-            Fault::SwiGlu => self.flip_matrix(op.out()),
-            _ => Ok(()),
-        }
-    }
-    fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
-        self.say("swiglu + quantize")?;
-        self.inner.swiglu_quantize(op)?;
-        match self.fault {
-            Fault::SwiGluQuantize => self.flip(op.out().data()),
-            _ => Ok(()),
-        }
-    }
-    fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()> {
-        self.say("combine")?;
-        self.inner.combine(op)?;
-        match self.fault {
-            Fault::Combine => self.flip_matrix(op.out()),
-            Fault::SharedCombine if op.shared().is_some() => self.flip_matrix(op.out()),
-            _ => Ok(()),
-        }
-    }
+    };
+    ($trait:ident) => {};
 }
+macro_rules! operations {
+    ($($trait:ident { $($method:ident($op:ident) $name:literal)* })*) => {$(
+        impl $trait for Broken {
+            others!($trait);
+            $(fn $method(&self, op: &mut Checked<ops::$op<'_>>) -> Result<()> {
+                if !self.begin($name)? {
+                    return Ok(());
+                }
+                self.inner.$method(op)?;
+                if self.fault == Fault::NoReport
+                    && let Some(word) = op.report_word()
+                {
+                    self.inner.fill(word, 0xff)?;
+                }
+                let form = op.form();
+                self.spoil($name, form, op.outputs())
+            })*
+        }
+    )*};
+}
+strata_core::for_each_operation!(operations);
 
 fn failed(call: &'static str) -> Error {
     Error::Device { device: "broken:0".into(), call, detail: "a fault".into() }
