@@ -1,8 +1,8 @@
-//! Files that are read once and written whole.
+//! Files that are read once.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use strata::Error;
 use strata::npy;
@@ -68,72 +68,4 @@ pub fn read_npy(path: &Path) -> Outcome<(Vec<f32>, usize, usize)> {
     }
     let values = bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
     Ok((values, header.rows, header.cols))
-}
-
-/// A file that is being written under another name, and takes its own when all
-/// of it is there. What is no regular file, a pipe or a device, is written at once.
-pub struct Output {
-    file: File,
-    path: PathBuf,
-    temporary: Option<PathBuf>,
-}
-
-impl Output {
-    /// Creates it. Called before long work, so that a name that cannot be
-    /// written to is found out first.
-    pub fn create(path: &Path) -> Outcome<Self> {
-        // A link stays a link: what it points to is replaced.
-        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match std::fs::metadata(&target) {
-            Ok(meta) if meta.is_dir() => {
-                let given = path.display().to_string();
-                return Err(Error::invalid(given, "a directory", "a file").into());
-            }
-            Ok(meta) if !meta.is_file() => {
-                let file = File::options().write(true).open(&target).map_err(|e| io(path, e))?;
-                return Ok(Self { file, path: path.to_owned(), temporary: None });
-            }
-            _ => {}
-        }
-        let name = target.file_name().ok_or_else(|| {
-            Failure::from(Error::invalid(path.display().to_string(), "no name", "a file name"))
-        })?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.tmp", std::process::id()));
-        let temporary = target.with_file_name(hidden);
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .open(&temporary)
-            .map_err(|e| io(path, e))?;
-        Ok(Self { file, path: target, temporary: Some(temporary) })
-    }
-
-    /// Writes everything and gives the file its name.
-    pub fn finish(mut self, parts: &[&[u8]]) -> Outcome {
-        let mut write = || {
-            for part in parts {
-                self.file.write_all(part)?;
-            }
-            if let Some(temporary) = &self.temporary {
-                // A full disk may only be noticed now.
-                self.file.sync_all()?;
-                std::fs::rename(temporary, &self.path)?;
-            }
-            Ok(())
-        };
-        write().map_err(|e: std::io::Error| io(&self.path, e))?;
-        self.temporary = None;
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // The error that led here is the one to tell.
-            let _ = std::fs::remove_file(temporary);
-        }
-    }
 }

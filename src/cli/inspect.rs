@@ -9,7 +9,7 @@ use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo};
 use strata::prefill::plan_moe;
 
 use super::report::{self, bytes};
-use super::{Outcome, print, print_json};
+use super::{Outcome, print, print_json, signals};
 
 /// List the expert tensors of a GGUF model by block: types, shapes, sizes, and which
 /// backends of this machine multiply them. Dense networks are listed where a block has
@@ -26,6 +26,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
+    signals::watch_model(&args.file);
     let gguf = Gguf::open(&args.file)?;
     let meta = gguf.model_meta()?;
     let backends: Vec<Box<dyn Backend>> = Device::list()

@@ -7,10 +7,12 @@ mod doctor;
 mod files;
 mod inspect;
 mod measure;
+mod output;
 mod prefill;
 mod progress;
 mod raw;
 mod report;
+mod signals;
 mod toolchain;
 
 use std::io::Write;

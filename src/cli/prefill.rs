@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use strata::backend::ops::{GateUpOrder, Matrix, MatrixMut};
 use strata::backend::{Backend, BackendKind, DeviceRoutes};
-use strata::gguf::Gguf;
+use strata::gguf::{Gguf, GgufFile};
 use strata::prefill::{
     Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace, load_dense,
     load_moe, normals,
@@ -18,8 +18,9 @@ use strata::routing::Routes;
 use strata::{WeightType, npy};
 
 use super::args::{self, DeviceArgs};
-use super::files::{Output, read_npy};
-use super::{Failure, Outcome, note, print, print_json, progress};
+use super::files::read_npy;
+use super::output::{self, Output};
+use super::{Failure, Outcome, note, progress, signals};
 
 /// Run a layer over a prompt, and print what each phase took and a checksum.
 ///
@@ -53,7 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     input: Option<PathBuf>,
 
-    /// Write the result to this .npy file
+    /// Write the result to this .npy file; - is standard output, and the report then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -128,13 +130,16 @@ struct Source {
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
     let out = args.out.as_deref().map(Output::create).transpose()?;
+    if let Some(out) = &out {
+        out.keeps(args.input.iter().chain(&args.model))?;
+    }
     let input = args.input.as_deref().map(read_npy).transpose()?;
     let backend = args.device.open()?;
     let backend = &*backend;
 
     let loading = Instant::now();
     let source = match &args.model {
-        Some(path) => model(args, path, backend)?,
+        Some(path) => model(args, path, out.as_ref(), backend)?,
         None => synthetic(args, backend)?,
     };
     let loading = loading.elapsed();
@@ -178,14 +183,16 @@ pub fn run(args: &Args) -> Outcome {
     }
     let workspace_bytes =
         Workspace::bytes(&source.layer, workspace.chunk(), workspace.options())? as u64;
+    let to_stdout = out.as_ref().is_some_and(Output::is_stdout);
     if let Some(out) = out {
         out.finish(&[&npy::Header::write(tokens, width), y])?;
     }
     let run = Run { tokens, timings, loading, workspace_bytes, checksum };
-    match args.json {
-        true => print_json(&report::json(backend, &source, workspace.options(), &run)),
-        false => print(&report::text(backend, &source, workspace.options(), &run)),
-    }
+    let text = match args.json {
+        true => format!("{:#}\n", report::json(backend, &source, workspace.options(), &run)),
+        false => report::text(backend, &source, workspace.options(), &run),
+    };
+    output::report(to_stdout, &text)
 }
 
 /// What is printed.
@@ -227,8 +234,17 @@ fn forward(
 }
 
 /// A layer of a model: its experts, or its dense network seen as experts.
-fn model(args: &Args, path: &std::path::Path, backend: &dyn Backend) -> Outcome<Source> {
+fn model(
+    args: &Args,
+    path: &std::path::Path,
+    out: Option<&Output>,
+    backend: &dyn Backend,
+) -> Outcome<Source> {
+    signals::watch_model(path);
     let gguf = Gguf::open(path)?;
+    if let Some(out) = out {
+        out.keeps(gguf.parts().iter().map(GgufFile::name))?;
+    }
     let moe_blocks = gguf.moe_blocks();
     let block = args.layer.unwrap_or_else(|| moe_blocks.first().copied().unwrap_or(0));
     let bar = progress::bytes(&format!("block {block}"), 0);

@@ -4,6 +4,7 @@ mod bench;
 mod errors;
 mod help;
 mod model;
+mod outputs;
 mod prefill;
 mod raw;
 mod support;

@@ -38,7 +38,8 @@ impl GgufFile {
     /// Maps a file into memory and parses it.
     ///
     /// The file must not be changed or truncated while it is open, as with everything that is
-    /// mapped: values may change, and reading past a new end ends the process.
+    /// mapped: values may change, and reading past a new end ends the process (`SIGBUS`; the command
+    /// line tool catches it, says which file it was and exits with 1).
     ///
     /// # Errors
     /// [`GgufError`] if the file cannot be opened, is not a regular file, or is refused.
