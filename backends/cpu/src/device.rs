@@ -13,6 +13,7 @@ use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result};
 
 use crate::attention;
+use crate::control::Control;
 use crate::isa::{Cpu, Isa};
 use crate::memory::{self, CpuMemory, Parts};
 use crate::mmq::Worker;
@@ -61,7 +62,8 @@ impl CpuBackend {
     /// [`Error::Invalid`] where `STRATA_CPU_ISA` names none or `threads` is 0,
     /// [`Error::Device`] where threads cannot be started.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        let isa = match (options.isa, std::env::var_os("STRATA_CPU_ISA")) {
+        let named = std::env::var_os("STRATA_CPU_ISA").filter(|name| !name.is_empty());
+        let isa = match (options.isa, named) {
             (Some(isa), _) => isa,
             (None, Some(name)) => name.to_string_lossy().parse()?,
             (None, None) => Isa::best(),
@@ -174,8 +176,13 @@ impl Shared {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Calls `run` on at most `most` threads, the caller's among them.
+    /// Calls `run` on at most `most` threads, the caller's among them, whatever modes of arithmetic
+    /// they were left in.
     fn on_threads(&self, most: usize, run: impl Fn() + Sync) {
+        let run = || {
+            let _control = Control::plain();
+            run();
+        };
         let helpers = self.threads.min(most).saturating_sub(1);
         if helpers == 0 {
             return run();
