@@ -129,6 +129,7 @@ struct Source {
 
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
+    let quant = args.quant.map_or_else(QuantMode::from_env, Ok)?;
     let out = args.out.as_deref().map(Output::create).transpose()?;
     if let Some(out) = &out {
         out.keeps(args.input.iter().chain(&args.model))?;
@@ -164,7 +165,7 @@ pub fn run(args: &Args) -> Outcome {
     };
 
     let options = Options {
-        quant: args.quant.unwrap_or_else(QuantMode::from_env),
+        quant,
         chunk: args.chunk,
         checked: !args.no_check,
         fused: !args.unfused,
