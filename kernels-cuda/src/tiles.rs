@@ -40,6 +40,8 @@ pub struct Work {
     pub weight_rows: usize,
     /// Whether the activations are 16-aligned; if not, the tiles that read them are taken.
     pub aligned: bool,
+    /// Whether activation rows stand in the order of the output.
+    pub in_order: bool,
     /// Multiprocessors, among which tiles are shared out; 0 where that does not count.
     pub processors: usize,
 }
@@ -83,7 +85,10 @@ fn cost(shape: &MmqShape, work: &Work) -> u64 {
     };
     let (tiles, parts) = (of(shape.tokens), of(shape.part));
     let price = f64::from(shape.price) / 100.0;
-    let time = price * parts * f64::from(shape.part) + tiles * f64::from(shape.overhead);
+    // Tiles of parts have one thread for the copies, and twice the time for rows one by one.
+    let rows_alone = if !work.in_order && shape.part < shape.tokens { 2.0 } else { 1.0 };
+    let time =
+        (price * parts * f64::from(shape.part) + tiles * f64::from(shape.overhead)) * rows_alone;
     // Where tiles do not come out even, multiprocessors wait for the last of them.
     let blocks = (processors * (512 / shape.threads.max(1)).max(1) as usize) as f64;
     let turns = tiles * weight_rows.div_ceil(shape.rows as usize) as f64 / blocks;
@@ -156,7 +161,7 @@ mod tests {
     }
 
     fn work(rows: usize, experts: usize) -> Work {
-        Work { rows, experts, weight_rows: 4096, aligned: true, processors: 0 }
+        Work { rows, experts, weight_rows: 4096, aligned: true, in_order: true, processors: 0 }
     }
 
     fn best(all: &[MmqShape], work: Work) -> u32 {
@@ -183,6 +188,8 @@ mod tests {
         assert_eq!([of(32_768 * 10, 512), of(8_192 * 10, 512), of(8_192 * 8, 128)], [256; 3]);
         assert_eq!([of(2_048 * 10, 512), of(64, 1)], [64; 2]);
         assert_eq!(of(10, 512), 16);
+        let indexed = Work { in_order: false, ..work(32_768 * 10, 512) };
+        assert_eq!(best(&shapes_of_hopper(), indexed), 128);
     }
 
     #[test]

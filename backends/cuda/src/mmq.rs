@@ -44,6 +44,7 @@ impl Mmq for CudaBackend {
             experts: weights.experts(),
             weight_rows: weights.rows(),
             aligned: aligned(input),
+            in_order: src == 0,
             processors: self.gpu().limits.units as usize,
         };
         let (shape, kernel) = self.tile(weights.ty(), &work)?;

@@ -92,7 +92,8 @@ impl HipBackend {
             Error::invalid("STRATA_HIP_TILE", wanted.unwrap_or_default(), expected)
         })?;
         let limit = self.shared_bytes();
-        let work = tiles::Work { rows, experts, weight_rows: 0, aligned, processors: 0 };
+        let work =
+            tiles::Work { rows, experts, weight_rows: 0, aligned, in_order: true, processors: 0 };
         match tiles::order(&all, &work, wanted, limit).first() {
             Some(&best) => Ok((all[best], format!("strata_mmq_{}", MMQ_TILES[best]))),
             None => {
