@@ -54,6 +54,6 @@ pub mod raw;
 
 pub use device::Device;
 pub use strata_core::{
-    Error, Layout, Result, WeightType, backend, error, format, gguf, numerics, prefill, q8_1,
-    reference, routing, rows,
+    Error, Layout, Result, WeightType, backend, error, format, gguf, host_memory, host_room,
+    host_vec, numerics, prefill, q8_1, reference, routing, rows,
 };

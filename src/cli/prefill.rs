@@ -12,7 +12,7 @@ use strata::backend::{Backend, BackendKind, DeviceRoutes};
 use strata::gguf::{Gguf, GgufFile};
 use strata::prefill::{
     Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace, load_dense,
-    load_moe, normals,
+    load_moe, try_normals,
 };
 use strata::routing::Routes;
 use strata::{WeightType, npy};
@@ -157,8 +157,8 @@ pub fn run(args: &Args) -> Outcome {
             // the last on the host, and room to make them.
             args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(3 * 4)))?;
             let x = match &source.synthetic {
-                Some(synthetic) => synthetic.input(tokens),
-                None => normals(args.seed, tokens * width),
+                Some(synthetic) => synthetic.try_input(tokens)?,
+                None => try_normals(args.seed, tokens * width)?,
             };
             (x, tokens)
         }

@@ -3,6 +3,7 @@
 mod bench;
 mod errors;
 mod help;
+mod memory;
 mod model;
 mod outputs;
 mod prefill;
