@@ -1,9 +1,9 @@
 //! Arguments that several commands take.
 
 use serde_json::{Value, json};
+use strata::Device;
 use strata::backend::{Backend, BackendKind, DeviceInfo};
 use strata::device::{DeviceName, OpenOptions};
-use strata::Device;
 
 use super::{Failure, Outcome, note};
 

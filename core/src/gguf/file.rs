@@ -203,13 +203,18 @@ impl GgufFile {
         convert(&value).map(Some).ok_or_else(|| {
             let given = match (value.ty(), value.as_array()) {
                 (_, Some(array)) => format!("an array of {} {}", array.len(), array.element()),
-                (
-                    ty @ (ValueType::String | ValueType::Bool | ValueType::F32 | ValueType::F64),
-                    _,
-                ) => {
-                    format!("a {ty}")
-                }
-                _ => format!("{value:?}"),
+                (ty @ (ValueType::String | ValueType::Bool), _) => format!("a {ty}"),
+                (ty @ (ValueType::F32 | ValueType::F64), _) => format!("an {ty}"),
+                (ty, _) => match value {
+                    Value::I8(number) => format!("the number {number} ({ty})"),
+                    Value::I16(number) => format!("the number {number} ({ty})"),
+                    Value::I32(number) => format!("the number {number} ({ty})"),
+                    Value::I64(number) => format!("the number {number} ({ty})"),
+                    _ => match value.as_u64() {
+                        Some(number) => format!("the number {number} ({ty})"),
+                        None => format!("a value of type {ty}"),
+                    },
+                },
             };
             GgufError::field(&self.name, key, given, expected)
         })
