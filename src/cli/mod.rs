@@ -7,6 +7,7 @@ mod doctor;
 mod files;
 mod inspect;
 mod measure;
+mod model;
 mod output;
 mod prefill;
 mod progress;

@@ -63,7 +63,7 @@ impl Output {
             Failure::from(Error::invalid(path.display().to_string(), "no name", "a file name"))
         })?;
         let (file, temporary) = signals::guarded(|| beside(&target, name))
-            .map_err(|error| io(path, error.into()))?
+            .map_err(|error| io(path, error))?
             .into_parts();
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).map_err(|e| io(path, e))?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use strata::backend::ops::{GateUpOrder, Matrix, MatrixMut};
 use strata::backend::{Backend, BackendKind, DeviceRoutes};
-use strata::gguf::{Gguf, GgufFile};
+use strata::gguf::{FfnRole, GgufFile};
 use strata::prefill::{
     Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace, load_dense,
     load_moe, try_normals,
@@ -20,7 +20,7 @@ use strata::{WeightType, npy};
 use super::args::{self, DeviceArgs};
 use super::files::read_npy;
 use super::output::{self, Output};
-use super::{Failure, Outcome, note, progress, signals};
+use super::{Failure, Outcome, model, note, progress};
 
 /// Run a layer over a prompt, and print what each phase took and a checksum.
 ///
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Outcome {
 
     let loading = Instant::now();
     let source = match &args.model {
-        Some(path) => model(args, path, out.as_ref(), backend)?,
+        Some(path) => load(args, path, out.as_ref(), backend)?,
         None => synthetic(args, backend)?,
     };
     let loading = loading.elapsed();
@@ -188,7 +188,7 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(out) = out {
         out.finish(&[&npy::Header::write(tokens, width), y])?;
     }
-    let run = Run { tokens, timings, loading, workspace_bytes, checksum };
+    let run = Run { tokens, timings, loading, workspace_bytes, checksum, cold: args.runs == 1 };
     let text = match args.json {
         true => format!("{:#}\n", report::json(backend, &source, workspace.options(), &run)),
         false => report::text(backend, &source, workspace.options(), &run),
@@ -203,6 +203,8 @@ struct Run {
     loading: Duration,
     workspace_bytes: u64,
     checksum: String,
+    /// Whether the times are of a first run.
+    cold: bool,
 }
 
 fn forward(
@@ -235,14 +237,13 @@ fn forward(
 }
 
 /// A layer of a model: its experts, or its dense network seen as experts.
-fn model(
+fn load(
     args: &Args,
     path: &std::path::Path,
     out: Option<&Output>,
     backend: &dyn Backend,
 ) -> Outcome<Source> {
-    signals::watch_model(path);
-    let gguf = Gguf::open(path)?;
+    let gguf = model::open(path)?;
     if let Some(out) = out {
         out.keeps(gguf.parts().iter().map(GgufFile::name))?;
     }
@@ -257,22 +258,24 @@ fn model(
         }
     };
     let has_experts = moe_blocks.contains(&block);
-    let (layer, dense) = match args.split_dense {
-        Some(experts) => (load_dense(&gguf, block, experts, backend, &mut show)?, true),
-        None if has_experts => (load_moe(&gguf, block, backend, &mut show)?, false),
-        // A dense network is a mixture of one expert.
-        None if gguf.dense(block).is_ok() => {
-            note(&format!("block {block} has no experts: its dense network runs as one"));
-            (load_dense(&gguf, block, 1, backend, &mut show)?, true)
-        }
+    // A dense network is a mixture of one expert.
+    let alone = !has_experts && args.split_dense.is_none();
+    let has_network = gguf.tensor(&FfnRole::Up.name(block)).is_some();
+    if alone && !has_network {
+        // Why there are no experts is the question that was asked.
+        model::layer(&gguf, block, true).map_err(|error| model::named(path, error))?;
+    }
+    if alone {
+        note(&format!("block {block} has no experts: its dense network runs as one"));
+    }
+    let (layer, dense) = match args.split_dense.or(alone.then_some(1)) {
+        Some(experts) => (load_dense(&gguf, block, experts, backend, &mut show), true),
         None => {
-            let why = gguf.moe(block).err().or_else(|| gguf.dense(block).err());
-            return Err(match why {
-                Some(error) => error.into(),
-                None => Failure::Failed(format!("block {block}: no experts")),
-            });
+            let checked = model::layer(&gguf, block, true);
+            (checked.and_then(|_| load_moe(&gguf, block, backend, &mut show)), false)
         }
     };
+    let layer = layer.map_err(|error| model::named(path, error))?;
     bar.finish_and_clear();
     let kind = if dense { ", a dense network" } else { "" };
     let json = json!({ "model": path.display().to_string(), "layer": block, "dense": dense });

@@ -20,7 +20,7 @@ pub use forward::Routing;
 pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
 pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
-pub use plan::{MoePlan, plan_moe};
+pub use plan::{MoePlan, plan_dense, plan_moe};
 pub use synthetic::{Synthetic, normals, try_normals};
 pub use timing::{Phase, PhaseTime, Timings};
 pub use workspace::Workspace;
