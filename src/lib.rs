@@ -57,6 +57,6 @@ pub use device::Device;
 pub use strata_model as model;
 
 pub use strata_core::{
-    Error, Layout, Result, WeightType, backend, error, format, gguf, numerics, prefill, q8_1,
-    reference, routing, rows,
+    Error, Layout, Result, WeightType, backend, error, format, gguf, host_memory, host_room,
+    host_vec, numerics, prefill, q8_1, reference, routing, rows,
 };

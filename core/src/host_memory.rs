@@ -3,13 +3,54 @@
 
 use std::path::{Path, PathBuf};
 
+use bytemuck::Zeroable;
+
 use crate::backend::MemoryInfo;
+use crate::{Error, Result};
+
+/// What is worth asking about before it is taken.
+const WORTH_ASKING: u64 = 64 << 20;
+
+/// `len` zeros of the host's memory.
+///
+/// A system that overcommits hands out what it does not have and ends the process later: much is
+/// compared with [`host_memory`] first.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] where the host has not so much.
+pub fn host_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
+    host_room(asked)?;
+    match bytemuck::try_zeroed_slice_box(len) {
+        Ok(values) => Ok(Vec::from(values)),
+        Err(()) => Err(out_of_memory(asked, host_memory())),
+    }
+}
+
+/// Fails where the host has not so many bytes; what is small, or unknown, passes.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn host_room(asked: u64) -> Result<()> {
+    if asked < WORTH_ASKING {
+        return Ok(());
+    }
+    match host_memory() {
+        Some(memory) if memory.free < asked => Err(out_of_memory(asked, Some(memory))),
+        _ => Ok(()),
+    }
+}
+
+fn out_of_memory(asked: u64, memory: Option<MemoryInfo>) -> Error {
+    let MemoryInfo { free, total } = memory.unwrap_or(MemoryInfo { free: 0, total: 0 });
+    Error::OutOfMemory { device: "the host".to_owned(), asked, free, total }
+}
 
 /// Free and total memory of this process; none where the system does not say.
 ///
 /// Free is the least of `MemAvailable`, of what each control group above the process (version 1 or
-/// 2) leaves of its limit, files that it could give up counted as free, and of what the limit of
-/// the address space (`ulimit -v`) leaves. Total is the least of the same limits.
+/// 2) leaves of its limit, files that it could give up counted as free, and of what the limits of
+/// the address space (`ulimit -v`) and of data (`ulimit -d`) leave. Total is the least of the same limits.
 pub fn host_memory() -> Option<MemoryInfo> {
     read(Path::new("/"))
 }
@@ -22,7 +63,9 @@ fn read(root: &Path) -> Option<MemoryInfo> {
         total: kilobytes(&meminfo, "MemTotal:")?,
     };
     let groups = control_groups(root);
-    for limit in groups.into_iter().chain(address_space(root)) {
+    let own = [("Max address space", "VmSize:"), ("Max data size", "VmData:")];
+    let own = own.into_iter().filter_map(|(limit, used)| process(root, limit, used));
+    for limit in groups.into_iter().chain(own) {
         least.free = least.free.min(limit.free);
         least.total = least.total.min(limit.total);
     }
@@ -39,13 +82,13 @@ fn kilobytes(text: &str, field: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the limit of the address space leaves.
-fn address_space(root: &Path) -> Option<MemoryInfo> {
+/// What a limit of the process leaves.
+fn process(root: &Path, limit: &str, used: &str) -> Option<MemoryInfo> {
     let limits = text(root.join("proc/self/limits"))?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix(limit))?;
     // "unlimited" is no number.
     let total = line.split_whitespace().next()?.parse().ok()?;
-    let used = kilobytes(&text(root.join("proc/self/status"))?, "VmSize:")?;
+    let used = kilobytes(&text(root.join("proc/self/status"))?, used)?;
     Some(MemoryInfo { free: u64::saturating_sub(total, used), total })
 }
 
@@ -159,14 +202,34 @@ mod tests {
     }
 
     #[test]
-    fn the_address_space() {
-        let status = ("proc/self/status", "Name:\tx\nVmSize:\t    1000 kB\n");
+    fn limits_of_the_process() {
+        let status = "Name:\tx\nVmSize:\t    1000 kB\nVmData:\t    500 kB\n";
+        let status = ("proc/self/status", status);
         let limits = "Limit  Soft Limit  Hard Limit  Units\n\
                       Max address space         2048000              unlimited            bytes\n";
         let limited = [MEMINFO, status, ("proc/self/limits", limits)];
         assert_eq!(System::new("as", &limited).memory(), Some((1_024_000, 2_048_000)));
+        let limits = "Max data size             1024000              unlimited            bytes\n\
+                      Max address space         2048000              unlimited            bytes\n";
+        let both = [MEMINFO, status, ("proc/self/limits", limits)];
+        assert_eq!(System::new("data", &both).memory(), Some((512_000, 1_024_000)));
         let limits = "Max address space         unlimited            unlimited            bytes\n";
         let free = [MEMINFO, status, ("proc/self/limits", limits)];
         assert_eq!(System::new("free", &free).memory(), Some((4096 << 10, 8192 << 10)));
+    }
+
+    #[test]
+    fn what_nobody_has_is_an_error_with_figures() {
+        for len in [1 << 50, usize::MAX] {
+            match host_vec::<u64>(len) {
+                Err(Error::OutOfMemory { asked, free, total, .. }) => {
+                    assert_eq!(asked, (len as u64).saturating_mul(8));
+                    assert!(free <= total);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(host_vec::<u32>(3).unwrap(), [0; 3]);
+        assert!(host_vec::<u32>(0).unwrap().is_empty());
     }
 }

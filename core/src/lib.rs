@@ -31,5 +31,5 @@ pub mod rows;
 
 pub use error::{Error, Result};
 pub use format::WeightType;
-pub use host_memory::host_memory;
+pub use host_memory::{host_memory, host_room, host_vec};
 pub use q8_1::Layout;

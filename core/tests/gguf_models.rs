@@ -147,7 +147,7 @@ fn metadata_that_is_missing() {
     let message = gguf.moe(7).unwrap_err().to_string();
     names(&message, &["a.expert_used_count", "given nothing", "blk.7.ffn_gate_exps.weight"]);
     let message = gguf.moe(0).unwrap_err().to_string();
-    names(&message, &["blk.0.ffn_gate_exps.weight", "7..=7"]);
+    names(&message, &["blk.0.ffn_gate_exps.weight", "block 7 alone"]);
 }
 
 #[test]
@@ -356,9 +356,9 @@ fn the_writer_refuses_what_the_reader_would() {
     );
     refused(
         &|w| {
-            w.tensor("t", &[0], f32, vec![]);
+            w.tensor("t", &[0], f32, vec![0; 4]);
         },
-        &["tensor t", "dims", "[0]"],
+        &["tensor t", "4 bytes", "0 bytes"],
     );
     refused(
         &|w| {

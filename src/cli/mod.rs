@@ -9,11 +9,14 @@ mod generate;
 mod inspect;
 mod logits;
 mod measure;
+mod model;
+mod output;
 mod prefill;
 mod progress;
 mod raw;
 mod report;
 mod score;
+mod signals;
 mod text;
 mod toolchain;
 

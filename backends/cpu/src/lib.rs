@@ -18,6 +18,7 @@
 //! ```
 
 mod attention;
+mod control;
 mod device;
 mod exp;
 mod hidden;

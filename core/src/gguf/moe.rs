@@ -1,6 +1,6 @@
 //! The mixture-of-experts tensors of a block, found by their standard names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{FfnRole, block_of, ffn_role};
 use super::{Gguf, GgufError, ModelMeta, Result, TensorInfo, shown};
@@ -33,7 +33,9 @@ impl Matrix {
         let ty = self.tensor.tensor_type();
         ty.weight().ok_or_else(|| {
             let field = format!("tensor {}: type", shown(self.tensor.name()));
-            GgufError::field(&self.file, field, ty, "a quantized weight type")
+            let expected = "a type that weights are multiplied in, such as q4_K or q8_0 (floats only \
+                            in rows of a multiple of 32): quantize the model again to one";
+            GgufError::field(&self.file, field, ty, expected)
         })
     }
 
@@ -45,6 +47,10 @@ impl Matrix {
             let expected = format!("{dims:?} ({why})");
             let field = format!("tensor {}: dims", shown(tensor.name()));
             return Err(GgufError::field(file, field, format!("{:?}", tensor.dims()), expected));
+        }
+        if dims.contains(&0) {
+            let field = format!("tensor {}: dims", shown(tensor.name()));
+            return Err(GgufError::field(file, field, format!("{dims:?}"), "1 or more of each"));
         }
         // All of these divide a size that fits the address space.
         let [cols, rows, count] = dims.map(|dim| usize::try_from(dim).unwrap_or(usize::MAX));
@@ -127,6 +133,23 @@ pub struct MoeTensors {
     pub others: Vec<String>,
 }
 
+impl MoeTensors {
+    /// The matrices of experts and shared expert, without routers.
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        let mut all = match &self.gate_up {
+            GateUp::Separate { gate, up } => vec![gate, up],
+            GateUp::Merged(both) => vec![both],
+            GateUp::UpOnly(up) => vec![up],
+        };
+        all.push(&self.down);
+        if let Some(shared) = &self.shared {
+            all.extend(&shared.gate);
+            all.extend([&shared.up, &shared.down]);
+        }
+        all
+    }
+}
+
 impl Gguf {
     /// The feed-forward tensors by block and role, whatever their dims.
     pub fn ffn_tensors(&self) -> BTreeMap<usize, Vec<(FfnRole, &TensorInfo)>> {
@@ -141,8 +164,12 @@ impl Gguf {
 
     /// The numbers of the blocks that have tensors of experts.
     pub fn moe_blocks(&self) -> Vec<usize> {
-        let blocks = self.ffn_tensors().into_iter();
-        blocks.filter(|(_, roles)| roles.iter().any(|r| r.0.is_experts())).map(|b| b.0).collect()
+        let experts = |name: &str| match ffn_role(name) {
+            Some((block, role)) => role.is_experts().then_some(block),
+            None => single_expert(name),
+        };
+        let blocks: BTreeSet<usize> = self.tensors().filter_map(|t| experts(t.name())).collect();
+        blocks.into_iter().collect()
     }
 
     /// Describes the mixture-of-experts part of a block.
@@ -273,8 +300,18 @@ impl Gguf {
     }
 
     fn no_experts(&self, block: usize) -> GgufError {
+        let single = self.tensors().find(|tensor| single_expert(tensor.name()) == Some(block));
+        if let Some(single) = single {
+            let given = "a tensor for each expert, as files before April 2024 have them";
+            let expected = "one tensor for all experts of a block: convert the model again";
+            let field = format!("tensor {}", shown(single.name()));
+            return GgufError::field(self.head().name(), field, given, expected);
+        }
         let blocks = self.moe_blocks();
         let reason = match (blocks.first(), blocks.last()) {
+            (Some(first), Some(last)) if first == last => {
+                format!("experts were asked for; block {first} alone has them")
+            }
             (Some(first), Some(last)) => {
                 format!(
                     "experts were asked for; {} blocks of {first}..={last} have them",
@@ -290,6 +327,14 @@ impl Gguf {
     pub(super) fn matrix(&self, tensor: &TensorInfo, dims: [u64; 2], why: &str) -> Result<Matrix> {
         Matrix::new(self, tensor, [dims[0], dims[1], 1], why)
     }
+}
+
+/// The block of an expert that is a tensor of its own, as `blk.0.ffn_gate.7.weight`.
+fn single_expert(name: &str) -> Option<usize> {
+    let (block, rest) = block_of(name)?;
+    let rest = ["ffn_gate.", "ffn_up.", "ffn_down."].iter().find_map(|s| rest.strip_prefix(s))?;
+    let number = rest.strip_suffix(".weight")?;
+    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(block)
 }
 
 /// Whether a tensor of this stem acts on experts or router.

@@ -4,9 +4,8 @@
 //! multiplies from there, a device with memory of its own copies once. Only
 //! routers, a few rows each, are decoded to f32.
 
-use super::architectures;
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
-use super::plan::plan_moe;
+use super::plan::{plan_dense, plan_moe};
 use crate::backend::ops::{GateUpOrder, Strides};
 use crate::backend::{Backend, HostBytes};
 use crate::format::{WeightType, dequantize};
@@ -52,17 +51,7 @@ pub fn load_moe(
         )
     })?;
 
-    let mut matrices = match &moe.gate_up {
-        gguf::GateUp::Separate { gate, up } => vec![gate, up],
-        gguf::GateUp::Merged(both) => vec![both],
-        gguf::GateUp::UpOnly(up) => vec![up],
-    };
-    matrices.push(&moe.down);
-    if let Some(shared) = &moe.shared {
-        matrices.extend(&shared.gate);
-        matrices.extend([&shared.up, &shared.down]);
-    }
-    let mut put = Put::new(gguf, backend, &matrices, progress)?;
+    let mut put = Put::new(gguf, backend, &moe.matrices(), progress)?;
     let gate_up = match &moe.gate_up {
         gguf::GateUp::Separate { gate, up } => {
             GateUpWeights::Separate { gate: put.experts(gate)?, up: put.experts(up)? }
@@ -124,17 +113,7 @@ pub fn load_dense(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
-    let meta = gguf.model_meta()?;
-    architectures::dense(&meta.architecture)?;
-    unclamped(gguf, &meta, block)?;
-    let dense = gguf.dense(block)?;
-    if !dense.others.is_empty() {
-        return Err(Error::invalid(
-            format!("block {block}"),
-            dense.others.join(", "),
-            "no tensors on the dense network but weights",
-        ));
-    }
+    let dense = plan_dense(gguf, block)?;
     let split = dense.split(experts)?;
     let mut put = Put::new(gguf, backend, &[&dense.gate, &dense.up, &dense.down], progress)?;
     let gate_up = GateUpWeights::Separate {
@@ -175,7 +154,7 @@ pub fn tensor_f32(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
 }
 
 /// Refuses SwiGLU of clamped values, which a file states block by block.
-fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
+pub(super) fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
     for name in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
         let key = format!("{}.{name}", meta.architecture);
         let Some(value) = gguf.value(&key) else {
@@ -196,7 +175,7 @@ fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
 }
 
 /// The type that a tensor has on the device: floats are quantized to Q8_0.
-fn loaded_type(matrix: &gguf::Matrix) -> Result<WeightType> {
+pub(super) fn loaded_type(matrix: &gguf::Matrix) -> Result<WeightType> {
     let floats =
         matches!(matrix.tensor.tensor_type(), TensorType::F32 | TensorType::F16 | TensorType::BF16);
     match floats && matrix.cols.is_multiple_of(32) {

@@ -3,10 +3,10 @@
 
 use super::architectures::{self, Clamp, Normalised, Recipe};
 use super::layer::ExpertOptions;
-use super::load::tensor_f32;
+use super::load::{loaded_type, tensor_f32, unclamped};
 use crate::activation::Activation;
 use crate::backend::ops::CombineOptions;
-use crate::gguf::{self, FfnRole, Gguf, ModelMeta, MoeTensors};
+use crate::gguf::{self, DenseTensors, FfnRole, Gguf, ModelMeta, MoeTensors};
 use crate::routing::{self, GroupScore, Groups, Norm, RouterOptions};
 use crate::{Error, Result};
 
@@ -71,6 +71,18 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
             factors.shared = scale[0];
         }
     }
+    if !factors.weighed && tensors.used != 1 {
+        let key = of.key("expert_used_count");
+        let expected = "1, as this architecture weighs what experts read";
+        return Err(Error::invalid(key, tensors.used, expected));
+    }
+    if tensors.router.is_none() {
+        let router = format!("tensor {}", FfnRole::Router.name(block));
+        return Err(Error::invalid(router, "nothing", "a router of [width, experts]"));
+    }
+    for matrix in tensors.matrices() {
+        loaded_type(matrix)?;
+    }
     let (experts, shared) = (of.experts()?, of.shared()?);
     let router_scale = of.values("ffn_gate_inp.scale", tensors.width)?.map(|scale| {
         let norm = 1.0 / (scale.len() as f32).sqrt();
@@ -88,6 +100,28 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
         factors,
         tensors,
     })
+}
+
+/// The dense network of a block as what may be cut into experts, or why it does not run.
+///
+/// # Errors
+/// As [`plan_moe`].
+pub fn plan_dense(gguf: &Gguf, block: usize) -> Result<DenseTensors> {
+    let meta = gguf.model_meta()?;
+    architectures::dense(&meta.architecture)?;
+    unclamped(gguf, &meta, block)?;
+    let dense = gguf.dense(block)?;
+    if !dense.others.is_empty() {
+        return Err(Error::invalid(
+            format!("block {block}"),
+            dense.others.join(", "),
+            "no tensors on the dense network but weights",
+        ));
+    }
+    for matrix in [&dense.gate, &dense.up, &dense.down] {
+        loaded_type(matrix)?;
+    }
+    Ok(dense)
 }
 
 fn dense_is_there(gguf: &Gguf, block: usize) -> bool {
