@@ -7,3 +7,4 @@ mod model;
 mod prefill;
 mod raw;
 mod support;
+mod text;
