@@ -13,6 +13,7 @@
 //! tests and for those who measure; the bytes are the same: see
 //! [`CudaOptions::from_env`].
 
+mod adopt;
 mod backend;
 mod device;
 mod driver;

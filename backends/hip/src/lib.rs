@@ -22,6 +22,7 @@
 //! the memory half of the backend), `memory`, `stream`, `module`, and one per
 //! step. `runtime` is the one file that calls into HIP.
 
+mod adopt;
 mod device;
 mod map;
 mod memory;
