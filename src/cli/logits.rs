@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use strata::{Error, npy};
 
-use super::files::Output;
+use super::Outcome;
+use super::output::{self, Output};
 use super::text::{ModelArgs, PromptArgs, checksum};
-use super::{Outcome, print};
 
 /// Compute the logits behind a prompt, and print their checksum.
 ///
@@ -24,14 +24,20 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Write them to this .npy file: tokens x vocabulary
+    /// Write them to this .npy file: tokens x vocabulary; `-` is standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Outcome {
     let out = args.out.as_deref().map(Output::create).transpose()?;
+    if let Some(out) = &out {
+        out.keeps(args.prompt.file())?;
+    }
     let loaded = args.model.load()?;
+    if let Some(out) = &out {
+        out.keeps(loaded.files())?;
+    }
     let ids = args.prompt.ids(&loaded, None)?;
     if ids.is_empty() || ids.len() > loaded.context {
         let expected = format!("1 to {}, the context", loaded.context);
@@ -40,9 +46,10 @@ pub fn run(args: &Args) -> Outcome {
     let mut session = loaded.session(ids.len())?;
     let rows = loaded.read(&mut session, &ids, args.all)?;
     let values = rows.concat();
+    let to_stdout = out.as_ref().is_some_and(Output::is_stdout);
     if let Some(out) = out {
         let header = npy::Header::write(rows.len(), loaded.model.config().vocab);
         out.finish(&[&header, bytemuck::cast_slice(&values)])?;
     }
-    print(&format!("{}\n", checksum(&values)))
+    output::report(to_stdout, &format!("{}\n", checksum(&values)))
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde_json::json;
 use strata::{Error, npy};
 
-use super::files::Output;
+use super::Outcome;
+use super::output::{self, Output};
 use super::text::{ModelArgs, read_text};
-use super::{Outcome, print, print_json};
 
 /// Score a text: the negative log probability of its tokens, and the perplexity.
 ///
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     text: PathBuf,
 
-    /// Write the log probability of every scored token to this .npy file
+    /// Write the log probability of every scored token to this .npy file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -34,8 +34,14 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Outcome {
     let out = args.out.as_deref().map(Output::create).transpose()?;
+    if let Some(out) = &out {
+        out.keeps([&args.text])?;
+    }
     let text = read_text(&args.text)?;
     let loaded = args.model.load()?;
+    if let Some(out) = &out {
+        out.keeps(loaded.files())?;
+    }
     let tokenizer = loaded.tokenizer()?;
     let ids = tokenizer.encode(&text, false)?;
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
@@ -60,20 +66,19 @@ pub fn run(args: &Args) -> Outcome {
     }
     let nll = -scores.iter().map(|&score| f64::from(score)).sum::<f64>();
     let perplexity = (nll / scores.len() as f64).exp();
+    let to_stdout = out.as_ref().is_some_and(Output::is_stdout);
     if let Some(out) = out {
         let header = npy::Header::write(1, scores.len());
         out.finish(&[&header, bytemuck::cast_slice(&scores)])?;
     }
-    match args.json {
-        true => print_json(&json!({
-            "tokens": scores.len(),
-            "nll": nll,
-            "perplexity": perplexity,
-        })),
-        false => {
-            print(&format!("{} tokens, {nll:.3} nats, perplexity {perplexity:.4}\n", scores.len()))
+    let tokens = scores.len();
+    let text = match args.json {
+        true => {
+            format!("{:#}\n", json!({ "tokens": tokens, "nll": nll, "perplexity": perplexity }))
         }
-    }
+        false => format!("{tokens} tokens, {nll:.3} nats, perplexity {perplexity:.4}\n"),
+    };
+    output::report(to_stdout, &text)
 }
 
 /// The log of a token's probability, in f64.

@@ -12,7 +12,7 @@ use strata::model::tokenizer::Tokenizer;
 use strata::model::{Model, Session, Space, Token};
 
 use super::args::{self, DeviceArgs};
-use super::{Failure, Outcome, note, progress};
+use super::{Failure, Outcome, model, note, progress};
 
 /// Which model, and how much of a text it keeps.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ impl ModelArgs {
     /// Opens the device and puts the model on it.
     pub fn load(&self) -> Outcome<Loaded> {
         let start = Instant::now();
-        let gguf = Gguf::open(&self.model)?;
+        let gguf = model::open(&self.model)?;
         // Ids need none: what is wrong with it is told where text is wanted.
         let tokenizer = Tokenizer::load(&gguf).map_err(|error| error.to_string());
         for warning in tokenizer.iter().flat_map(Tokenizer::warnings) {
@@ -109,6 +109,11 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Loaded {
+    /// The files of the model, which no result may replace.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.gguf.parts().iter().map(|part| Path::new(part.name()))
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> Outcome<&Tokenizer> {
         self.tokenizer.as_ref().map_err(|error| Failure::Failed(error.clone()))
@@ -137,6 +142,11 @@ impl Loaded {
 }
 
 impl PromptArgs {
+    /// The file of the prompt, if it is in one.
+    pub fn file(&self) -> Option<&Path> {
+        self.prompt_file.as_deref()
+    }
+
     /// The ids of the prompt. With `chat` it is a user's message, through the model's template.
     pub fn ids(&self, loaded: &Loaded, chat: Option<Date>) -> Outcome<Vec<u32>> {
         if let Some(ids) = &self.token_ids {
