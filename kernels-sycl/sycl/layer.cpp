@@ -231,8 +231,10 @@ KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, st
 
 // out[t]: fma over the token's rows in ascending j, then the shared expert's,
 // which `shared_stride` and `score_stride` values lead from token to token.
+// A shared score that is not finite is reported as a header, an output as a value.
 KERNEL combine(const float *y, const u32 *slot, const float *weights, const float *shared,
-               const float *score, float *out, u64 shared_stride, u64 score_stride, step s) {
+               const float *score, float *out, u32 *word, u64 shared_stride, u64 score_stride,
+               step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.tokens) * units);
   for (u64 n = work.first; n < work.end; ++n) {
@@ -241,7 +243,10 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
     const float *w = weights + t * s.k;
     float *to = out + t * s.out_stride;
     const float *one = shared ? shared + t * shared_stride : nullptr;
-    const float weight = score ? sigmoid(score[t * score_stride]) : 1.0f;
+    const float gate = score ? score[t * score_stride] : 0.0f;
+    const float weight = score ? sigmoid(gate) : 1.0f;
+    bool bad = false;
+    vfloat odd = vfloat(0.0f); // zeros, and NaN where a sum is not finite
     columns(
         n % units * COLUMNS, s.cols,
         [&](u32 c) {
@@ -251,6 +256,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
           if (one)
             acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
           store(to + c, canonical(acc));
+          odd = fma(acc, vfloat(0.0f), odd);
         },
         [&](u32 c) {
           float acc = 0.0f;
@@ -259,7 +265,14 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
           if (one)
             acc = fma(weight, one[c], acc);
           to[c] = canonical(acc);
+          bad = bad || !finite(acc);
         });
+    for (u32 l = 0; l < LANES; ++l)
+      bad = bad || !finite(get_lane(odd, l));
+    if (word && !finite(gate))
+      report(word, static_cast<u32>(t), s.header_kind);
+    if (word && bad)
+      report(word, static_cast<u32>(t), s.value_kind);
   }
 }
 

@@ -153,6 +153,7 @@ impl MoeOps for CpuBackend {
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let host = &*self.shared;
+        let reporter = op.report_to().map(|to| Reporter::new(to));
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let stride = op.out().stride();
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -185,10 +186,14 @@ impl MoeOps for CpuBackend {
                     out,
                     stride,
                     tokens: tokens(task),
+                    reporter: reporter.as_ref(),
                 });
             });
         }
-        Ok(())
+        match (reporter, op.report_to()) {
+            (Some(reporter), Some(to)) => reporter.finish(to),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -278,6 +283,7 @@ struct Combined<'a> {
     out: Parts<'a, f32>,
     stride: usize,
     tokens: Range<usize>,
+    reporter: Option<&'a Reporter>,
 }
 
 /// Columns that are summed side by side.
@@ -291,10 +297,10 @@ impl Work for Combined<'_> {
         for token in self.tokens {
             let slot = &self.slot[token * self.k..][..self.k];
             let weights = &self.weights[token * self.k..][..self.k];
-            let shared = self.shared.map(|y| {
-                let weight = self.score.map_or(1.0, |score| exp::sigmoid(score.row(token)[0]));
-                (y.row(token), weight)
-            });
+            let score = self.score.map(|score| score.row(token)[0]);
+            let weight = score.map_or(1.0, exp::sigmoid);
+            let shared = self.shared.map(|y| (y.row(token), weight));
+            let mut finite = true;
             // SAFETY: every token belongs to one task.
             let out = unsafe { self.out.part(token * self.stride, self.y.cols) };
             for (i, out) in out.chunks_mut(COLUMNS).enumerate() {
@@ -308,6 +314,15 @@ impl Work for Combined<'_> {
                 }
                 for (out, acc) in out.iter_mut().zip(acc) {
                     *out = canonical(acc);
+                    finite &= acc.is_finite();
+                }
+            }
+            if let Some(reporter) = self.reporter {
+                if score.is_some_and(|score| !score.is_finite()) {
+                    reporter.header(token);
+                }
+                if !finite {
+                    reporter.value(token);
                 }
             }
         }

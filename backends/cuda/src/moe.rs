@@ -133,6 +133,7 @@ impl MoeOps for CudaBackend {
         let score = shared.and_then(|s| s.score).map(Rows::from);
         let (slot, weights) = (at(op.map().slot()), at(op.routes().weights()));
         let k = op.map().k();
+        let report = operand::report(op.report_to());
         let out = Rows::from(op.out());
         let vector = out.cols.is_multiple_of(4)
             && [Some(y), shared_y, Some(out)].iter().flatten().all(Rows::aligned);
@@ -143,6 +144,7 @@ impl MoeOps for CudaBackend {
             shared: shared_y.map_or(0, |s| s.address),
             shared_score: score.map_or(0, |s| s.address),
             out: out.address,
+            report,
             tokens: out.rows as i64,
             width: out.cols as i64,
             y_stride: y.stride as i64,

@@ -150,6 +150,7 @@ impl MoeOps for HipBackend {
         let score = shared.and_then(|s| s.score).map(Rows::from);
         let (slot, weights) = (at(op.map().slot()), at(op.routes().weights()));
         let k = op.map().k();
+        let report = operand::report(op.report_to());
         let out = Rows::from(op.out());
         let work = out.rows as u64 * out.cols as u64;
         if work == 0 {
@@ -164,6 +165,7 @@ impl MoeOps for HipBackend {
             shared: shared_y.map_or(0, |s| s.address),
             shared_score: score.map_or(0, |s| s.address),
             out: out.address,
+            report,
             tokens: out.rows as i64,
             width: out.cols as i64,
             y_stride: y.stride as i64,

@@ -128,6 +128,7 @@ impl MoeOps for SyclBackend {
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
+        let (reporting, word) = Step::default().reporting(op.report_to());
         let out = op.out();
         let step = Step {
             stride: y.stride() as u64,
@@ -135,7 +136,7 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             tokens: size(out.rows()),
             k: size(map.k()),
-            ..Step::default()
+            ..reporting
         };
         let total = out.rows() as u64 * self.column_units(out.cols());
         let score = shared.and_then(|s| s.score);
@@ -148,6 +149,7 @@ impl MoeOps for SyclBackend {
             read_or_null(shared.map(|s| s.y.data())),
             read_or_null(score.map(|s| s.data())),
             write(out.data()),
+            word,
             Arg::value(&shared_stride),
             Arg::value(&score_stride),
             Arg::value(&step),

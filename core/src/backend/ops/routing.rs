@@ -204,9 +204,9 @@ impl<'a> MapRoutes<'a> {
 
 impl Operation for MapRoutes<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
-        to.lives_on("output", self.map.device())?;
+        same_device(Self::NAME, self.map.device(), to.backend.id())?;
         self.routes.read(&to.name("routes"), to.backend)?;
-        self.map.write(&to.name("output"), to.backend)
+        self.map.write(Self::NAME, to.backend)
     }
 
     fn is_empty(&self) -> bool {
