@@ -4,6 +4,7 @@
 //! - [`q8_1`]: the activation layouts that products read; [`rows`]: the row-major ones.
 //! - [`numerics`]: rounding, conversions and `exp`, written out operation by operation.
 //! - [`attention`]: shapes of attention, and the pages that keep keys and values.
+//! - [`activation`]: hidden values from gate and up values.
 //! - [`routing`]: top-k and the stable map from (token, choice) to row.
 //! - [`reference`](mod@reference): every step of the layer, plainly, to be read beside `docs/numerics.md`.
 //! - [`backend`]: the traits a backend implements, and the checked arguments they take.
@@ -13,6 +14,7 @@
 //! Shapes, ids, sizes and overflow are checked here, once, when the argument of
 //! an operation is built; a backend may rely on what its argument promises.
 
+pub mod activation;
 pub mod attention;
 pub mod backend;
 pub mod error;

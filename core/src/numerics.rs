@@ -5,8 +5,10 @@
 
 use half::f16;
 
+mod erf;
 mod functions;
 
+pub use erf::*;
 pub use functions::*;
 
 /// The one NaN that is ever stored as f32.

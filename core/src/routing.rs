@@ -1,17 +1,13 @@
 //! Routing on the host: checked routes, top-k, and the stable map.
 
-use crate::numerics::{canonical, exp};
-use crate::{Error, Result};
+mod choose;
+mod options;
 
-/// Over which experts the weights of the chosen ones are normalised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RouterNorm {
-    /// Softmax over the chosen experts: the weights of a token sum to 1.
-    #[default]
-    Chosen,
-    /// Softmax over all experts.
-    All,
-}
+pub use choose::{ChooseSpace, RouterBias, choose};
+pub use options::{Gating, GroupScore, Groups, Norm, RouterOptions};
+
+use crate::error::agree;
+use crate::{Error, Result};
 
 /// Rows of the expert order are numbered in 31 bits.
 const MAX_ROWS: usize = i32::MAX as usize;
@@ -74,22 +70,20 @@ impl Routes {
         Self::new(ids, vec![1.0; rows], experts, experts)
     }
 
-    /// The k experts of highest score of each row of `scores`, and their
-    /// weights. Ties go to the smaller id, the chosen ones stand in descending
-    /// score, and NaN counts as -inf.
+    /// The k chosen experts of each row of `scores`, and their weights: see [`RouterOptions`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] where k is 0 or above `experts`, or `scores` is ragged.
+    /// [`Error::Invalid`] as [`RouterOptions::check`], or where `scores` is ragged or a bias
+    /// has not one value per expert.
     pub fn top_k(
         scores: &[f32],
         experts: usize,
         k: usize,
-        norm: RouterNorm,
-        scale: f32,
+        options: &RouterOptions,
+        bias: RouterBias<'_>,
     ) -> Result<Self> {
-        if k == 0 || k > experts {
-            return Err(Error::invalid("top-k: k", k, format!("1 to {experts}, the experts")));
-        }
+        let biases = [bias.score, bias.selection];
+        options.check(experts, k, biases.iter().any(Option::is_some))?;
         if !scores.len().is_multiple_of(experts) {
             return Err(Error::invalid(
                 "top-k: scores",
@@ -97,12 +91,17 @@ impl Routes {
                 format!("a multiple of the {experts} experts"),
             ));
         }
+        for bias in biases.into_iter().flatten() {
+            agree("top-k: bias", bias.len(), experts)?;
+        }
         let tokens = scores.len() / experts;
         let mut ids = vec![0; tokens * k];
         let mut weights = vec![0.0; tokens * k];
+        let mut space = ChooseSpace::default();
         for (t, row) in scores.chunks_exact(experts).enumerate() {
             let out = t * k..(t + 1) * k;
-            top_k_row(row, norm, scale, &mut ids[out.clone()], &mut weights[out]);
+            let (ids, weights) = (&mut ids[out.clone()], &mut weights[out]);
+            choose(row, bias, options, &mut space, ids, weights);
         }
         Self::new(ids, weights, k, experts)
     }
@@ -137,53 +136,6 @@ impl Routes {
 #[inline]
 fn key(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score }
-}
-
-/// One token's top-k; `ids` and `weights` hold k values each, `k <= scores.len()`.
-///
-/// Weights are `exp(s - s_max)` over their sum, then times `scale`; the sum
-/// runs over the chosen ones in their order, or over all experts by id.
-///
-/// # Panics
-/// Where `ids` is empty or longer than `scores`.
-pub fn top_k_row(
-    scores: &[f32],
-    norm: RouterNorm,
-    scale: f32,
-    ids: &mut [i32],
-    weights: &mut [f32],
-) {
-    let k = ids.len();
-    // Insertion into the k best so far: a later id of equal score goes behind.
-    let mut found = 0;
-    for (e, &score) in scores.iter().enumerate() {
-        let score = key(score);
-        if found == k && score <= key(scores[ids[k - 1] as usize]) {
-            continue;
-        }
-        let mut at = found.min(k - 1);
-        while at > 0 && score > key(scores[ids[at - 1] as usize]) {
-            ids[at] = ids[at - 1];
-            at -= 1;
-        }
-        ids[at] = e as i32;
-        found = (found + 1).min(k);
-    }
-    let max = scores[ids[0] as usize];
-    let mut sum = 0.0f32;
-    for (weight, &id) in weights.iter_mut().zip(&*ids) {
-        *weight = exp(scores[id as usize] - max);
-        sum += *weight;
-    }
-    if norm == RouterNorm::All {
-        sum = 0.0;
-        for &score in scores {
-            sum += exp(score - max);
-        }
-    }
-    for weight in weights {
-        *weight = canonical(*weight / sum * scale);
-    }
 }
 
 /// Rows by expert in ascending id, inside an expert by ascending (token, choice).
@@ -239,16 +191,33 @@ pub fn map_into(ids: &[i32], k: usize, slot: &mut [u32], src: &mut [u32], bounds
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
     use proptest::prelude::*;
 
     #[test]
     fn ties_and_nan() {
         let scores = [1.0, 3.0, f32::NAN, 3.0, -0.0, 0.0];
-        let r = Routes::top_k(&scores, 6, 6, RouterNorm::Chosen, 1.0).unwrap();
+        let r =
+            Routes::top_k(&scores, 6, 6, &RouterOptions::SOFTMAX_OF_CHOSEN, RouterBias::default())
+                .unwrap();
         assert_eq!(r.ids(), [1, 3, 0, 4, 5, 2]);
-        let r = Routes::top_k(&[0.0; 4], 4, 2, RouterNorm::Chosen, 1.0).unwrap();
+        let r = Routes::top_k(
+            &[0.0; 4],
+            4,
+            2,
+            &RouterOptions::SOFTMAX_OF_CHOSEN,
+            RouterBias::default(),
+        )
+        .unwrap();
         assert_eq!((r.ids(), r.weights()), (&[0, 1][..], &[0.5, 0.5][..]));
-        let r = Routes::top_k(&[0.0; 4], 4, 2, RouterNorm::All, 2.0).unwrap();
+        let r = Routes::top_k(
+            &[0.0; 4],
+            4,
+            2,
+            &RouterOptions::SOFTMAX.scaled(2.0),
+            RouterBias::default(),
+        )
+        .unwrap();
         assert_eq!(r.weights(), [0.5, 0.5]);
     }
 
@@ -260,7 +229,9 @@ mod tests {
         assert_eq!(error, "token 1, choice 0: expert id 3, expected 0..3");
         assert!(Routes::new(vec![0; 3], vec![0.0; 3], 2, 1).is_err());
         assert!(Routes::new(vec![0; 2], vec![0.0; 3], 2, 1).is_err());
-        assert!(Routes::top_k(&[0.0; 4], 4, 5, RouterNorm::All, 1.0).is_err());
+        assert!(
+            Routes::top_k(&[0.0; 4], 4, 5, &RouterOptions::SOFTMAX, RouterBias::default()).is_err()
+        );
         assert!(Routes::all(usize::MAX, 0).is_err());
         assert!(Routes::all(usize::MAX, 2).is_err());
     }
@@ -289,11 +260,51 @@ mod tests {
         fn top_k_is_a_sort(scores in proptest::collection::vec(-4i8..4, 1..40), k in 1usize..40) {
             let k = k.min(scores.len());
             let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
-            let routes = Routes::top_k(&scores, scores.len(), k, RouterNorm::Chosen, 1.0).unwrap();
+            let routes = Routes::top_k(&scores, scores.len(), k, &RouterOptions::SOFTMAX_OF_CHOSEN, RouterBias::default()).unwrap();
             let mut order: Vec<usize> = (0..scores.len()).collect();
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a])); // stable: ties by id
             let ids: Vec<usize> = routes.ids().iter().map(|&i| i as usize).collect();
             prop_assert_eq!(&ids, &order[..k]);
+        }
+
+        #[test]
+        fn every_router_as_the_reference(
+            raw in proptest::collection::vec(-9i8..9, 24),
+            bias in proptest::collection::vec(-4i8..4, 24),
+            (gating, grouped, biased) in (0usize..5, any::<bool>(), 0usize..4),
+            k in 1usize..9,
+            odd in 0usize..64,
+        ) {
+            let mut scores: Vec<f32> = raw.iter().map(|&s| f32::from(s) / 3.0).collect();
+            if let Some(score) = scores.get_mut(odd) {
+                *score = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][odd % 3];
+            }
+            let bias: Vec<f32> = bias.iter().map(|&b| f32::from(b) / 5.0).collect();
+            let sparsemixer = Gating::Sparsemixer { near: 0.02 };
+            let gating = [
+                Gating::SoftmaxOfChosen,
+                Gating::Softmax,
+                Gating::Sigmoid,
+                Gating::SqrtSoftplus,
+                sparsemixer,
+            ][gating];
+            let own = matches!(gating, Gating::SoftmaxOfChosen | Gating::Sparsemixer { .. });
+            let norm = if own { Norm::None } else { Norm::Sum { epsilon: 1e-20, least: 1e-12 } };
+            let score = if k % 2 == 0 { GroupScore::TopTwo } else { GroupScore::Max };
+            let groups = Groups { count: 6, used: 2, score };
+            let groups = (grouped && gating != sparsemixer).then_some(groups);
+            let softcap = if biased == 3 { 2.0 } else { 0.0 };
+            let options = RouterOptions { gating, groups, norm, softcap, scale: 2.5 };
+            let bias = RouterBias {
+                score: (biased & 1 == 1).then_some(&bias[..]),
+                selection: (biased & 2 == 2 && gating != sparsemixer).then_some(&bias[..]),
+            };
+            let routes = Routes::top_k(&scores, 24, k, &options, bias).unwrap();
+            let (ids, weights, finite) = reference::top_k(&scores, bias, &options, k);
+            prop_assert_eq!(routes.ids(), &ids[..]);
+            let bits = |w: &[f32]| w.iter().map(|w| w.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(routes.weights()), bits(&weights));
+            prop_assert_eq!(finite, odd >= 24);
         }
     }
 }

@@ -1,4 +1,5 @@
 // Router scores, the choice of experts, and the combination of their outputs.
+#include "places.cuh"
 #include "quantize.cuh"
 
 // ---- scores -----------------------------------------------------------------
@@ -123,24 +124,6 @@ struct TopKArgs {
 
 constexpr int top_k_threads = 128;
 
-// Scores in an order that integers have: NaN as -inf, -0 as +0; ties go to the
-// smaller id. No two experts of a token have the same place.
-DEVICE u64 place(float score, u32 expert) {
-    u32 bits = is_nan(score) ? 0xff800000 : f32_bits(score);
-    bits = bits == 0x80000000 ? 0 : bits;
-    bits = bits & 0x80000000 ? ~bits : bits | 0x80000000;
-    return u64(bits) << 32 | u32(~expert);
-}
-
-DEVICE u64 max_in_wave(u64 x) {
-    UNROLL
-    for (int mask = wave_size / 2; mask > 0; mask /= 2) {
-        const u64 other = u64(shuffle_xor(u32(x >> 32), mask)) << 32 | shuffle_xor(u32(x), mask);
-        x = other > x ? other : x;
-    }
-    return x;
-}
-
 // One wave a token. Each turn finds the best place below the last one, so that
 // nothing has to be marked; a lane keeps what it writes, turn by turn.
 KERNEL(top_k_threads, 4) strata_top_k(TopKArgs args) {
@@ -204,6 +187,12 @@ struct CombineArgs {
     i64 y_stride, shared_stride, score_stride, out_stride;
     u32 k;
     u32 vector; // all rows are 16-aligned and the width is a multiple of 4
+    // Of strata_combine_any alone, for which weights may be null: each is 1.
+    const i32 *ids;
+    const float *scale; // one an expert; null: 1
+    const float *bias;  // a row an expert; null: +0
+    i64 scale_stride, bias_stride;
+    float shared_factor, sum_factor;
 };
 
 constexpr int combine_threads = 256;
@@ -217,23 +206,35 @@ template <int n> DEVICE void load_values(float (&v)[n], const float *from) {
     }
 }
 
-template <int n> DEVICE void combine_at(const CombineArgs &args, i64 token, i64 c) {
+template <int n, bool any> DEVICE void combine_at(const CombineArgs &args, i64 token, i64 c) {
     float acc[n] = {};
     for (u32 j = 0; j < args.k; j++) {
-        const float weight = args.weights[token * args.k + j];
+        const float weight = any && !args.weights ? 1.0f : args.weights[token * args.k + j];
         float v[n];
         load_values<n>(v, args.y + i64(args.slot[token * args.k + j]) * args.y_stride + c);
+        if (any && (args.scale || args.bias)) {
+            const i64 expert = args.ids[token * args.k + j];
+            const float scale = args.scale ? args.scale[expert * args.scale_stride] : 1.0f;
+            UNROLL
+            for (int l = 0; l < n; l++)
+                v[l] = fma32(v[l], scale, args.bias ? args.bias[expert * args.bias_stride + c + l] : 0.0f);
+        }
         UNROLL
         for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
     }
     if (args.shared) {
         const float score = args.shared_score ? args.shared_score[token * args.score_stride] : 0.0f;
-        const float weight = args.shared_score ? sigmoid(score) : 1.0f;
+        float weight = args.shared_score ? sigmoid(score) : 1.0f;
+        if (any) weight = weight * args.shared_factor;
         if (!is_finite(score) && args.report.word) report(args.report.word, u32(token), args.report.header_kind);
         float v[n];
         load_values<n>(v, args.shared + token * args.shared_stride + c);
         UNROLL
         for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
+    }
+    if (any) {
+        UNROLL
+        for (int l = 0; l < n; l++) acc[l] = acc[l] * args.sum_factor;
     }
     bool finite = true;
     UNROLL
@@ -249,7 +250,7 @@ template <int n> DEVICE void combine_at(const CombineArgs &args, i64 token, i64 
 }
 
 // Blocks of threads take tokens, or where there are more blocks, parts of one.
-template <int n> DEVICE void combine(const CombineArgs &args) {
+template <int n, bool any> DEVICE void combine(const CombineArgs &args) {
     const u32 steps = u32((args.width + n * combine_threads - 1) / (n * combine_threads));
     const Spread spread(u32(args.tokens), steps, grid_blocks());
     const i64 total = args.tokens * spread.parts;
@@ -258,15 +259,19 @@ template <int n> DEVICE void combine(const CombineArgs &args) {
         const i64 begin = i64(part) * spread.steps * n * combine_threads;
         const i64 wanted = begin + i64(spread.steps) * n * combine_threads;
         const i64 end = wanted < args.width ? wanted : args.width;
-        for (i64 c = begin + n * thread_index(); c < end; c += n * combine_threads) combine_at<n>(args, token, c);
+        for (i64 c = begin + n * thread_index(); c < end; c += n * combine_threads) combine_at<n, any>(args, token, c);
     }
 }
 
-KERNEL(combine_threads, 4) strata_combine(CombineArgs args) {
+template <bool any> DEVICE void combine_vectors(const CombineArgs &args) {
     if (args.vector)
-        combine<4>(args);
+        combine<4, any>(args);
     else
-        combine<1>(args);
+        combine<1, any>(args);
 }
+
+KERNEL(combine_threads, 4) strata_combine(CombineArgs args) { combine_vectors<false>(args); }
+// With scales and biases of experts, and factors.
+KERNEL(combine_threads, 4) strata_combine_any(CombineArgs args) { combine_vectors<true>(args); }
 
 EXPORT u32 strata_combine_shape[1] = {combine_threads};

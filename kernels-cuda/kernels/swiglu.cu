@@ -1,4 +1,6 @@
-// SwiGLU, alone and fused with the quantization of what it gives.
+// Hidden values from gate and up, alone and fused with their quantization: by SwiGLU,
+// and by any activation with scales and biases of experts.
+#include "activation.cuh"
 #include "quantize.cuh"
 
 constexpr int swiglu_threads = 256;
@@ -8,7 +10,8 @@ struct SwiGluArgs {
     float *out;
     i64 rows, ffn;
     i64 stride, out_stride;
-    u32 interleaved;
+    u32 interleaved; // 2: up values alone
+    ExpertsArgs experts;
 };
 
 struct SwiGluQuantizeArgs {
@@ -22,6 +25,7 @@ struct SwiGluQuantizeArgs {
     u32 interleaved;
     u32 vector;  // rows of gate_up, and the up half of each, are 16-aligned
     u32 aligned; // out is 16-aligned
+    ExpertsArgs experts;
 };
 
 DEVICE float hidden_at(const float *row, i64 c, i64 ffn, bool interleaved) {
@@ -29,7 +33,7 @@ DEVICE float hidden_at(const float *row, i64 c, i64 ffn, bool interleaved) {
 }
 
 // Blocks of threads take rows, or where there are more blocks than rows, parts of one.
-KERNEL(swiglu_threads, 4) strata_swiglu(SwiGluArgs args) {
+template <bool any> DEVICE void hidden_rows(const SwiGluArgs &args) {
     const Spread spread(u32(args.rows), u32((args.ffn + swiglu_threads - 1) / swiglu_threads), grid_blocks());
     const i64 total = args.rows * spread.parts;
     for (i64 item = block_index(); item < total; item += grid_blocks()) {
@@ -39,10 +43,18 @@ KERNEL(swiglu_threads, 4) strata_swiglu(SwiGluArgs args) {
         const i64 begin = i64(part) * spread.steps * swiglu_threads;
         const i64 wanted = begin + i64(spread.steps) * swiglu_threads;
         const i64 end = wanted < args.ffn ? wanted : args.ffn;
-        for (i64 c = begin + thread_index(); c < end; c += swiglu_threads)
-            to[c] = hidden_at(from, c, args.ffn, args.interleaved);
+        if (any) {
+            const HiddenRow hidden(from, row, args.ffn, args.interleaved, args.experts);
+            for (i64 c = begin + thread_index(); c < end; c += swiglu_threads) to[c] = hidden.at(c);
+        } else {
+            for (i64 c = begin + thread_index(); c < end; c += swiglu_threads)
+                to[c] = hidden_at(from, c, args.ffn, args.interleaved);
+        }
     }
 }
+
+KERNEL(swiglu_threads, 4) strata_swiglu(SwiGluArgs args) { hidden_rows<false>(args); }
+KERNEL(swiglu_threads, 4) strata_hidden(SwiGluArgs args) { hidden_rows<true>(args); }
 
 // A lane's hidden values from column `col`; past the columns there is +0.
 DEVICE void load_hidden(float (&x)[lane_values], const float *row, i64 col, const SwiGluQuantizeArgs &args) {
@@ -59,7 +71,19 @@ DEVICE void load_hidden(float (&x)[lane_values], const float *row, i64 col, cons
         x[i] = col + i < args.ffn ? hidden_at(row, col + i, args.ffn, args.interleaved) : 0.0f;
 }
 
-template <Layout layout> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &args) {
+// The same by any activation, with scales and biases.
+DEVICE void load_any_hidden(float (&x)[lane_values], const float *row, u32 number, i64 col,
+                            const SwiGluQuantizeArgs &args) {
+    const HiddenRow hidden(row, number, args.ffn, args.interleaved, args.experts);
+    // Not unrolled: sixteen copies of every activation would be long.
+    float value[lane_values];
+#pragma unroll 1
+    for (int i = 0; i < lane_values; i++) value[i] = col + i < args.ffn ? hidden.at(col + i) : 0.0f;
+    UNROLL
+    for (int i = 0; i < lane_values; i++) x[i] = value[i];
+}
+
+template <Layout layout, bool any> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &args) {
     constexpr int groups = swiglu_threads / panel_lanes;
     const u32 lane = thread_index() % panel_lanes, group = thread_index() / panel_lanes;
     const u32 all_groups = grid_blocks() * groups;
@@ -73,8 +97,12 @@ template <Layout layout> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &a
         for (u32 step = 0; step < spread.steps; step++) {
             const u32 k_block = (first_panel + step) * panel_blocks + lane / block_lanes;
             float x[lane_values];
-            load_hidden(x, args.gate_up + i64(row) * args.stride,
-                        i64(first_panel + step) * panel_values + lane * lane_values, args);
+            const float *from = args.gate_up + i64(row) * args.stride;
+            const i64 col = i64(first_panel + step) * panel_values + lane * lane_values;
+            if (any)
+                load_any_hidden(x, from, row, col, args);
+            else
+                load_hidden(x, from, col, args);
             Codes codes;
             HeaderWord header;
             const bool header_finite = encode<layout>(x, codes, header);
@@ -88,7 +116,10 @@ template <Layout layout> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &a
 
 #define SWIGLU_QUANTIZE(layout)                                                                      \
     KERNEL(swiglu_threads, 4) strata_swiglu_quantize_##layout(SwiGluQuantizeArgs args) {             \
-        swiglu_quantize<layout>(args);                                                               \
+        swiglu_quantize<layout, false>(args);                                                        \
+    }                                                                                                \
+    KERNEL(swiglu_threads, 4) strata_hidden_quantize_##layout(SwiGluQuantizeArgs args) {             \
+        swiglu_quantize<layout, true>(args);                                                         \
     }
 SWIGLU_QUANTIZE(D4)
 SWIGLU_QUANTIZE(DS4)

@@ -17,7 +17,7 @@
 //   block_sync, wave_sync     barriers; both order shared memory
 //   shuffle, shuffle_xor, shuffle_up   exchange of 32-bit values in a wave
 //   wave_ballot                  64-bit mask of the lanes where it holds
-//   fma32, div32              one rounding each; never contracted or approximate
+//   fma32, div32, sqrt32      one rounding each; never contracted or approximate
 //   magnitude, larger         |x|; the larger of two, or the one that is no NaN
 //   truncate_i32              towards zero; NaN to 0
 //   f16_to_f32, f32_to_f16    exact; nearest even to infinity, NaN as 0x7e00
@@ -95,6 +95,7 @@ DEVICE u64 wave_ballot(bool x) { return __ballot_sync(~0u, x); }
 
 DEVICE float fma32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float div32(float a, float b) { return __fdiv_rn(a, b); }
+DEVICE float sqrt32(float x) { return __fsqrt_rn(x); }
 
 DEVICE float magnitude(float x) { return fabsf(x); }
 DEVICE float larger(float a, float b) { return fmaxf(a, b); }

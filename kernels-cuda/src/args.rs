@@ -90,7 +90,31 @@ pub struct Scatter {
     pub aligned: u32,
 }
 
-/// `swiglu`: `strata_swiglu`.
+/// What experts do between their products.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Experts {
+    /// Scales of gate and up, or of up alone: a row per expert; null: 1.
+    pub scale: Address,
+    /// Biases of every column: a row per expert; null: +0.
+    pub bias: Address,
+    /// Rows of the experts; null: all are of expert 0.
+    pub bounds: Address,
+    /// Values from row to row of the scales.
+    pub scale_stride: i64,
+    /// Values from row to row of the biases.
+    pub bias_stride: i64,
+    /// Experts.
+    pub experts: u32,
+    /// The activation's number.
+    pub kind: u32,
+    /// Its first parameter.
+    pub limit: f32,
+    /// Its second.
+    pub alpha: f32,
+}
+
+/// `swiglu`: `strata_swiglu`, `strata_hidden`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct SwiGlu {
@@ -106,11 +130,13 @@ pub struct SwiGlu {
     pub stride: i64,
     /// Values from row to row of the output.
     pub out_stride: i64,
-    /// 1: gate and up in turns; 0: all gate, then all up.
+    /// 1: gate and up in turns; 0: all gate, then all up; 2: up alone.
     pub interleaved: u32,
+    /// Of `strata_hidden` alone.
+    pub experts: Experts,
 }
 
-/// `swiglu`: `strata_swiglu_quantize_{layout}`.
+/// `swiglu`: `strata_swiglu_quantize_{layout}`, `strata_hidden_quantize_{layout}`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct SwiGluQuantize {
@@ -130,12 +156,14 @@ pub struct SwiGluQuantize {
     pub stride: i64,
     /// Blocks along k.
     pub k_blocks: u32,
-    /// 1: gate and up in turns.
+    /// 1: gate and up in turns; 2: up alone.
     pub interleaved: u32,
     /// 1 where every row's halves are 16-aligned.
     pub vector: u32,
     /// 1 where `out` is 16-aligned.
     pub aligned: u32,
+    /// Of `strata_hidden_quantize_{layout}` alone.
+    pub experts: Experts,
 }
 
 /// `router`: `strata_router_scores`, `strata_router_few_scores`.
@@ -188,7 +216,53 @@ pub struct TopK {
     pub scale: f32,
 }
 
-/// `router`: `strata_combine`.
+/// `choose`: `strata_choose`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Choose {
+    /// Scores.
+    pub scores: Address,
+    /// Added to them, a value per expert; null: nothing.
+    pub score_bias: Address,
+    /// Added where experts are chosen; null: nothing.
+    pub selection_bias: Address,
+    /// Chosen experts.
+    pub ids: Address,
+    /// Their weights.
+    pub weights: Address,
+    /// Report.
+    pub report: ReportTo,
+    /// Tokens.
+    pub tokens: i64,
+    /// Values from row to row of the scores.
+    pub stride: i64,
+    /// Experts.
+    pub experts: u32,
+    /// Chosen per token.
+    pub k: u32,
+    /// The gating's number.
+    pub gating: u32,
+    /// Its parameter.
+    pub near: f32,
+    /// Cap of the scores; 0: none.
+    pub softcap: f32,
+    /// Groups; 0: none.
+    pub groups: u32,
+    /// Groups that can be chosen from.
+    pub groups_used: u32,
+    /// 1: a group is worth its two best experts; 0: its best.
+    pub top_two: u32,
+    /// 1: weights are divided by their sum.
+    pub normalised: u32,
+    /// Added to the sum.
+    pub epsilon: f32,
+    /// The least that is divided by.
+    pub least: f32,
+    /// What weights are multiplied by at the end.
+    pub scale: f32,
+}
+
+/// `router`: `strata_combine`, `strata_combine_any`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Combine {
@@ -222,6 +296,20 @@ pub struct Combine {
     pub k: u32,
     /// 1 where all rows are 16-aligned and the width is a multiple of 4.
     pub vector: u32,
+    /// Experts of each token; this and what follows of `strata_combine_any` alone.
+    pub ids: Address,
+    /// A scale per expert; null: 1.
+    pub scale: Address,
+    /// A row of biases per expert; null: +0.
+    pub bias: Address,
+    /// Values from scale to scale.
+    pub scale_stride: i64,
+    /// Values from row to row of the biases.
+    pub bias_stride: i64,
+    /// Multiplies the shared expert's weight.
+    pub shared_factor: f32,
+    /// Multiplies the sum.
+    pub sum_factor: f32,
 }
 
 /// `map`: `strata_map_count` (a block per chunk), `strata_map_chunks` (a wave per

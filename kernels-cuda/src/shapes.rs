@@ -19,6 +19,8 @@ pub const SCORES: &str = "strata_router_scores_shape";
 pub const FEW_SCORES: &str = "strata_router_few_scores_shape";
 /// `router`: threads of a block, tokens they choose for at a time.
 pub const TOP_K: &str = "strata_top_k_shape";
+/// `choose`: threads of a block, tokens they choose for at a time.
+pub const CHOOSE: &str = "strata_choose_shape";
 /// `router`: threads of a block.
 pub const COMBINE: &str = "strata_combine_shape";
 /// `map`: threads of the passes, threads of the ranking pass, experts a block

@@ -7,7 +7,7 @@ use strata_core::format::grids;
 fn every_type_and_step_has_an_image() {
     let mut wanted: Vec<String> =
         WeightType::ALL.iter().map(|ty| format!("mmq_{}", ty.name().to_lowercase())).collect();
-    wanted.extend(["map", "quantize", "router", "scatter", "swiglu"].map(str::to_owned));
+    wanted.extend(["choose", "map", "quantize", "router", "scatter", "swiglu"].map(str::to_owned));
     wanted.sort();
     let have: Vec<&str> = strata_kernels_cuda::names().collect();
     assert_eq!(have, wanted);

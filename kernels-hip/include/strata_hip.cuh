@@ -80,6 +80,7 @@ DEVICE u64 wave_ballot(bool x) {
 DEVICE float fma32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 // Correctly rounded by -fhip-fp32-correctly-rounded-divide-sqrt.
 DEVICE float div32(float a, float b) { return a / b; }
+DEVICE float sqrt32(float x) { return __builtin_sqrtf(x); }
 DEVICE float magnitude(float x) { return __builtin_fabsf(x); }
 DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 // A conversion of NaN has no meaning in the language.

@@ -15,10 +15,12 @@ pub use tables::{offset, table};
 use strata_core::WeightType;
 
 /// Files that sources include, as (name, text).
-pub const HEADERS: [(&str, &str); 5] = [
+pub const HEADERS: [(&str, &str); 7] = [
+    ("activation.hpp", include_str!("../sycl/activation.hpp")),
     ("base.hpp", include_str!("../sycl/base.hpp")),
     ("dot.hpp", include_str!("../sycl/dot.hpp")),
     ("format.hpp", include_str!("../sycl/format.hpp")),
+    ("functions.hpp", include_str!("../sycl/functions.hpp")),
     ("matrix.hpp", include_str!("../sycl/matrix.hpp")),
     ("q8.hpp", include_str!("../sycl/q8.hpp")),
 ];

@@ -4,6 +4,7 @@
 // Work is cut into units (a q8_1 block, or some columns of a row) and each
 // work-item does a share of consecutive ones; the host launches as many
 // work-items as the device keeps busy.
+#include "activation.hpp"
 #include "q8.hpp"
 
 // Columns of a unit where a step works on columns.
@@ -19,7 +20,7 @@ struct step {
   u32 tokens;      // scatter, combine: tokens
   u32 k;           // scatter, combine: choices per token
   u32 layout;      // of q8_1
-  u32 interleaved; // gate and up values in turns
+  u32 interleaved; // 1: gate and up values in turns; 2: up values alone
   u32 value_kind;  // what a value that is not finite is reported as
   u32 header_kind; // and a scale or sum
 };
@@ -195,13 +196,21 @@ template <typename F, typename G> inline void columns(u32 first, u32 cols, F &&f
     g(c);
 }
 
-KERNEL swiglu_rows(const float *x, float *out, step s) {
+KERNEL swiglu_rows(const float *x, const float *scale, const float *bias, const u32 *bounds,
+                   float *out, experts_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.rows) * units);
   for (u64 n = work.first; n < work.end; ++n) {
     const u64 r = n / units;
     const float *from = x + r * s.stride;
     float *to = out + r * s.out_stride;
+    if (h.any) {
+      const any_row row(from, r, s.cols, s.interleaved, scale, bias, bounds, h);
+      columns(
+          n % units * COLUMNS, s.cols, [&](u32 c) { store(to + c, row.hidden_vector(c, h)); },
+          [&](u32 c) { to[c] = row.hidden(c, h); });
+      continue;
+    }
     columns(
         n % units * COLUMNS, s.cols,
         [&](u32 c) { store(to + c, hidden_vector(from, c, s)); },
@@ -209,19 +218,29 @@ KERNEL swiglu_rows(const float *x, float *out, step s) {
   }
 }
 
-KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, step s) {
+KERNEL swiglu_quantize(const float *x, const float *scale, const float *bias, const u32 *bounds,
+                       const u32 *tokens, u8 *out, u32 *word, experts_how h, step s) {
   with_layout(s.layout, [&](auto layout) {
     blocks(s.rows, s.k_blocks, [&](u32 row, u32 k_block) {
       const float *from = x + row * s.stride;
       const u32 first = BLOCK_VALUES * k_block;
-      float h[BLOCK_VALUES];
-      if (first + BLOCK_VALUES <= s.cols)
+      float v[BLOCK_VALUES];
+      if (h.any) {
+        const any_row values(from, row, s.cols, s.interleaved, scale, bias, bounds, h);
+        if (first + BLOCK_VALUES <= s.cols)
+          for (u32 i = 0; i < BLOCK_VALUES; i += LANES)
+            store(v + i, values.hidden_vector(first + i, h));
+        else
+          for (u32 i = 0; i < BLOCK_VALUES; ++i)
+            v[i] = first + i < s.cols ? values.hidden(first + i, h) : 0.0f;
+      } else if (first + BLOCK_VALUES <= s.cols) {
         for (u32 i = 0; i < BLOCK_VALUES; i += LANES)
-          store(h + i, hidden_vector(from, first + i, s));
-      else
+          store(v + i, hidden_vector(from, first + i, s));
+      } else {
         for (u32 i = 0; i < BLOCK_VALUES; ++i)
-          h[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
-      const seen bad = quantize_block<layout>(h, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
+          v[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
+      }
+      const seen bad = quantize_block<layout>(v, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
       report_block(word, bad, tokens ? tokens[row] : row, s);
     });
   });
@@ -229,12 +248,19 @@ KERNEL swiglu_quantize(const float *x, const u32 *tokens, u8 *out, u32 *word, st
 
 // ---- combine ----
 
+// Scales and biases of experts, and factors; the host has the same struct.
+struct combine_how {
+  u64 scale_stride, bias_stride;
+  u32 weighed; // 0: every row has weight 1
+  float shared_factor, sum_factor;
+};
+
 // out[t]: fma over the token's rows in ascending j, then the shared expert's,
 // which `shared_stride` and `score_stride` values lead from token to token.
 // A shared score that is not finite is reported as a header, an output as a value.
 KERNEL combine(const float *y, const u32 *slot, const float *weights, const float *shared,
-               const float *score, float *out, u32 *word, u64 shared_stride, u64 score_stride,
-               step s) {
+               const float *score, const int *ids, const float *scale, const float *bias,
+               float *out, u32 *word, u64 shared_stride, u64 score_stride, combine_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.tokens) * units);
   for (u64 n = work.first; n < work.end; ++n) {
@@ -244,35 +270,80 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
     float *to = out + t * s.out_stride;
     const float *one = shared ? shared + t * shared_stride : nullptr;
     const float gate = score ? score[t * score_stride] : 0.0f;
-    const float weight = score ? sigmoid(gate) : 1.0f;
+    const float weight = (score ? sigmoid(gate) : 1.0f) * h.shared_factor;
+    const auto weight_of = [&](u32 j) { return h.weighed ? w[j] : 1.0f; };
     bool bad = false;
     vfloat odd = vfloat(0.0f); // zeros, and NaN where a sum is not finite
+    const auto write_one = [&](u32 c, float sum) {
+      to[c] = canonical(sum);
+      bad = bad || !finite(sum);
+    };
+    const auto write_vector = [&](u32 c, vfloat sum) {
+      store(to + c, canonical(sum));
+      odd = fma(sum, vfloat(0.0f), odd);
+    };
+    const auto say = [&] {
+      for (u32 l = 0; l < LANES; ++l)
+        bad = bad || !finite(get_lane(odd, l));
+      if (word && !finite(gate))
+        report(word, static_cast<u32>(t), s.header_kind);
+      if (word && bad)
+        report(word, static_cast<u32>(t), s.value_kind);
+    };
+    if (scale || bias) {
+      const int *id = ids + t * s.k;
+      const auto one_column = [&](u32 c) {
+        float acc = 0.0f;
+        for (u32 j = 0; j < s.k; ++j) {
+          const u64 expert = id[j];
+          const float v = fma(y[rows[j] * s.stride + c], scale ? scale[expert * h.scale_stride] : 1.0f,
+                              bias ? bias[expert * h.bias_stride + c] : 0.0f);
+          acc = fma(weight_of(j), v, acc);
+        }
+        if (one)
+          acc = fma(weight, one[c], acc);
+        write_one(c, acc * h.sum_factor);
+      };
+      columns(
+          n % units * COLUMNS, s.cols,
+          [&](u32 c) {
+            vfloat acc = vfloat(0.0f);
+            for (u32 j = 0; j < s.k; ++j) {
+              const u64 expert = id[j];
+              const float factor = scale ? scale[expert * h.scale_stride] : 1.0f;
+              vfloat added = vfloat(0.0f);
+              if (bias)
+                added = load<vfloat>(bias + expert * h.bias_stride + c);
+              const vfloat v = fma(load<vfloat>(y + rows[j] * s.stride + c), vfloat(factor), added);
+              acc = fma(vfloat(weight_of(j)), v, acc);
+            }
+            if (one)
+              acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
+            write_vector(c, acc * vfloat(h.sum_factor));
+          },
+          one_column);
+      say();
+      continue;
+    }
     columns(
         n % units * COLUMNS, s.cols,
         [&](u32 c) {
           vfloat acc = vfloat(0.0f);
           for (u32 j = 0; j < s.k; ++j)
-            acc = fma(vfloat(w[j]), load<vfloat>(y + rows[j] * s.stride + c), acc);
+            acc = fma(vfloat(weight_of(j)), load<vfloat>(y + rows[j] * s.stride + c), acc);
           if (one)
             acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-          store(to + c, canonical(acc));
-          odd = fma(acc, vfloat(0.0f), odd);
+          write_vector(c, acc * vfloat(h.sum_factor));
         },
         [&](u32 c) {
           float acc = 0.0f;
           for (u32 j = 0; j < s.k; ++j)
-            acc = fma(w[j], y[rows[j] * s.stride + c], acc);
+            acc = fma(weight_of(j), y[rows[j] * s.stride + c], acc);
           if (one)
             acc = fma(weight, one[c], acc);
-          to[c] = canonical(acc);
-          bad = bad || !finite(acc);
+          write_one(c, acc * h.sum_factor);
         });
-    for (u32 l = 0; l < LANES; ++l)
-      bad = bad || !finite(get_lane(odd, l));
-    if (word && !finite(gate))
-      report(word, static_cast<u32>(t), s.header_kind);
-    if (word && bad)
-      report(word, static_cast<u32>(t), s.value_kind);
+    say();
   }
 }
 

@@ -1,5 +1,5 @@
 // Top-k and the stable map.
-#include "base.hpp"
+#include "functions.hpp"
 
 // The order of scores: NaN counts as -inf.
 inline float key(float score) { return score == score ? score : as_float(0xff800000u); }
@@ -46,6 +46,164 @@ KERNEL top_k(const float *scores, int *ids, float *weights, u32 *word, u64 strid
     }
     for (u32 j = 0; j < k; ++j)
       best[j] = canonical(best[j] / sum * scale);
+  }
+}
+
+// How experts are chosen: strata-core's RouterOptions; the host has the same struct.
+struct choose_how {
+  u64 stride; // values between rows of the scores
+  u32 tokens, experts, k;
+  u32 gating;
+  float near;              // of sparsemixer
+  float softcap;           // 0: none
+  u32 groups, groups_used; // 0 groups: all experts at once
+  u32 top_two;             // a group is worth its two best, not its best
+  u32 normalised;
+  float epsilon, least;
+  float scale;
+  u32 kind; // of the report
+};
+
+#define SOFTMAX_OF_CHOSEN 0
+#define SOFTMAX 1
+#define SIGMOID 2
+#define SQRT_SOFTPLUS 3
+#define SPARSEMIXER 4
+#define MOST_CHOSEN 32
+#define MOST_GROUPS 64
+
+// The k best of values(e) where allowed(e), in descending value, ties to the smaller id.
+template <typename V, typename A>
+inline void best_of(u32 count, u32 k, V &&values, A &&allowed, u32 *id, float *best) {
+  u32 found = 0;
+  for (u32 e = 0; e < count; ++e) {
+    if (!allowed(e))
+      continue;
+    const float value = key(values(e));
+    if (found == k && value <= best[k - 1])
+      continue;
+    u32 at = found < k ? found : k - 1;
+    // A later id of equal value goes behind.
+    while (at > 0 && value > best[at - 1]) {
+      id[at] = id[at - 1];
+      best[at] = best[at - 1];
+      --at;
+    }
+    id[at] = e;
+    best[at] = value;
+    found = found < k ? found + 1 : k;
+  }
+}
+
+// The same for any router.
+KERNEL choose_experts(const float *scores, const float *score_bias, const float *selection_bias,
+                      int *ids, float *weights, u32 *word, choose_how h) {
+  share work(h.tokens);
+  for (u64 t = work.first; t < work.end; ++t) {
+    const float *row = scores + t * h.stride;
+    const auto score = [&](u32 e) {
+      float s = row[e];
+      if (score_bias)
+        s = s + score_bias[e];
+      return h.softcap != 0.0f ? softcap_f32(s, h.softcap) : s;
+    };
+    bool bad = false;
+    float max = score(0);
+    for (u32 e = 0; e < h.experts; ++e) {
+      bad = bad || !finite(score_bias ? row[e] + score_bias[e] : row[e]);
+      const float s = score(e);
+      max = key(s) > key(max) ? s : max;
+    }
+    if (bad && word)
+      report(word, static_cast<u32>(t), h.kind);
+    float all = 0.0f;
+    if (h.gating == SOFTMAX)
+      for (u32 e = 0; e < h.experts; ++e)
+        all = all + exp_f32(score(e) - max);
+    const auto gate = [&](float s) {
+      switch (h.gating) {
+      case SOFTMAX:
+        return exp_f32(s - max) / all;
+      case SIGMOID:
+        return sigmoid(s);
+      case SQRT_SOFTPLUS:
+        return sycl::sqrt(softplus_f32(s));
+      default:
+        return s;
+      }
+    };
+    const bool by_gate = selection_bias || h.groups;
+    const auto value = [&](u32 e) {
+      float v = score(e);
+      if (by_gate)
+        v = gate(v);
+      return selection_bias ? v + selection_bias[e] : v;
+    };
+
+    u32 each = h.experts;
+    u64 used = 1;
+    if (h.groups) {
+      each = h.experts / h.groups;
+      float worth[MOST_GROUPS], best[MOST_GROUPS];
+      u32 group[MOST_GROUPS];
+      for (u32 g = 0; g < h.groups; ++g) {
+        float first = as_float(0xff800000u), second = first;
+        for (u32 e = g * each; e < (g + 1) * each; ++e) {
+          const float v = key(value(e));
+          if (v > first) {
+            second = first;
+            first = v;
+          } else if (v > second) {
+            second = v;
+          }
+        }
+        worth[g] = h.top_two && each > 1 ? first + second : first;
+      }
+      best_of(
+          h.groups, h.groups_used, [&](u32 g) { return worth[g]; }, [](u32) { return true; },
+          group, best);
+      used = 0;
+      for (u32 j = 0; j < h.groups_used; ++j)
+        used |= u64(1) << group[j];
+    }
+    u32 id[MOST_CHOSEN];
+    float w[MOST_CHOSEN];
+    best_of(h.experts, h.k, value, [&](u32 e) { return used >> (e / each) & 1; }, id, w);
+
+    float top = score(id[0]), sum = 0.0f;
+    for (u32 j = 1; j < h.k; ++j) {
+      const float s = score(id[j]);
+      top = key(s) > key(top) ? s : top;
+    }
+    for (u32 j = 0; j < h.k; ++j) {
+      const float s = score(id[j]);
+      if (h.gating == SPARSEMIXER) {
+        float near = 0.0f;
+        for (u32 e = 0; e < h.experts; ++e) {
+          bool left = true;
+          for (u32 i = 0; i < j; ++i)
+            left = left && id[i] != e;
+          const float other = score(e);
+          const float size = magnitude(other) < s ? s : magnitude(other);
+          if (left && !((s - other) / size > h.near))
+            near = near + exp_f32(other - s);
+        }
+        w[j] = 1.0f / near;
+      } else {
+        w[j] = h.gating == SOFTMAX_OF_CHOSEN ? exp_f32(s - top) : gate(s);
+      }
+      sum = sum + w[j];
+    }
+    float divisor = sum;
+    if (h.normalised) {
+      divisor = sum + h.epsilon;
+      divisor = divisor < h.least ? h.least : divisor;
+    }
+    for (u32 j = 0; j < h.k; ++j) {
+      const float p = h.normalised || h.gating == SOFTMAX_OF_CHOSEN ? w[j] / divisor : w[j];
+      ids[t * h.k + j] = static_cast<int>(id[j]);
+      weights[t * h.k + j] = canonical(p * h.scale);
+    }
   }
 }
 

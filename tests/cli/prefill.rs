@@ -71,7 +71,7 @@ fn the_layer_is_the_reference_s() {
     use strata::backend::ops::GateUpOrder;
     use strata::format::random_blocks;
     use strata::prefill::{Synthetic, normals};
-    use strata::routing::{Map, RouterNorm, Routes};
+    use strata::routing::{Map, RouterBias, RouterOptions, Routes};
     use strata::{WeightType, reference};
 
     let folder = Folder::new();
@@ -92,7 +92,14 @@ fn the_layer_is_the_reference_s() {
     let router: Vec<f32> =
         normals(seed ^ 0x85eb_ca6b, experts * width).iter().map(|v| v * scale).collect();
     let scores = reference::router_scores(&x, &router, width);
-    let routes = Routes::top_k(&scores, experts, k, RouterNorm::Chosen, 1.0).unwrap();
+    let routes = Routes::top_k(
+        &scores,
+        experts,
+        k,
+        &RouterOptions::SOFTMAX_OF_CHOSEN,
+        RouterBias::default(),
+    )
+    .unwrap();
     let map = Map::new(&routes);
     let product = |ty: WeightType, seed, rows: usize, cols: usize, q8: &[u8]| {
         let row = ty.row_bytes(cols).unwrap();
@@ -110,7 +117,8 @@ fn the_layer_is_the_reference_s() {
     let h = reference::swiglu(&h, ffn, GateUpOrder::Split);
     let q8 = reference::quantize(&h, tokens * k, ffn, ffn, None, down.layout());
     let y = product(down, seed ^ 0x9e37_79b9, width, ffn, &q8);
-    let expected = reference::combine(&y, width, &map.slot, routes.weights(), k, None);
+    let expected =
+        reference::combine(&y, width, &map.slot, routes.weights(), k, &Default::default());
     assert!(given.iter().map(|v| v.to_bits()).eq(expected.iter().map(|v| v.to_bits())));
 }
 

@@ -4,7 +4,8 @@
 #[cfg(doc)]
 use strata_core::numerics;
 use strata_core::numerics::{
-    EXP_LN2_HI, EXP_LN2_LO, EXP_LOG2E, EXP_MAX, EXP_MIN, EXP_POLY, EXP_ROUND, NAN_F32, canonical,
+    EXP_LN2_HI, EXP_LN2_LO, EXP_LOG2E, EXP_MAX, EXP_MIN, EXP_POLY, EXP_ROUND, GELU_CUBE,
+    GELU_SCALE, NAN_F32, canonical,
 };
 
 /// e to the `x`: the bits of [`numerics::exp`].
@@ -43,7 +44,20 @@ fn power_of_two(n: i32) -> f32 {
 /// `(g / (1 + exp(-g))) * u`.
 #[inline(always)]
 pub(crate) fn swiglu(g: f32, u: f32) -> f32 {
-    canonical(g / (1.0 + exp(-g)) * u)
+    canonical(silu(g) * u)
+}
+
+/// `g / (1 + exp(-g))`.
+#[inline(always)]
+pub(crate) fn silu(g: f32) -> f32 {
+    g / (1.0 + exp(-g))
+}
+
+/// The bits of [`numerics::gelu`].
+#[inline(always)]
+pub(crate) fn gelu(x: f32) -> f32 {
+    let u = x * (x * x).mul_add(GELU_CUBE, GELU_SCALE);
+    x / (1.0 + exp(-u))
 }
 
 /// `1 / (1 + exp(-x))`.

@@ -19,6 +19,7 @@
 
 mod device;
 mod exp;
+mod hidden;
 mod isa;
 mod map;
 mod memory;

@@ -4,15 +4,16 @@ use std::ops::Range;
 
 use strata_core::Result;
 use strata_core::backend::ops::{
-    Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
+    Combine, CombineOptions, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::numerics::canonical;
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
-use strata_core::routing;
+use strata_core::routing::{ChooseSpace, RouterBias, choose};
 
 use crate::CpuBackend;
 use crate::exp;
+use crate::hidden::{Affine, Source, per_expert};
 use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::q8::{self, Reporter};
@@ -60,7 +61,11 @@ impl MoeOps for CpuBackend {
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
         let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
-        let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
+        let (scores, k, options) = (op.scores(), op.k(), *op.options());
+        let bias = RouterBias {
+            score: op.score_bias().map(memory::values),
+            selection: op.selection_bias().map(memory::values),
+        };
         let (count, rows) = tasks(scores.rows());
         let x = Input {
             values: memory::values(scores.data()),
@@ -71,14 +76,14 @@ impl MoeOps for CpuBackend {
         let ids = Parts::new(memory::values_mut(&mut ids)?);
         let weights = Parts::new(memory::values_mut(&mut weights)?);
         host.parallel(count, |task| {
+            let mut space = ChooseSpace::default();
             for token in rows(task) {
-                let scores = x.row(token);
                 // SAFETY: every token belongs to one task.
                 let (ids, weights) =
                     unsafe { (ids.part(token * k, k), weights.part(token * k, k)) };
-                routing::top_k_row(scores, norm, scale, ids, weights);
+                let finite = choose(x.row(token), bias, &options, &mut space, ids, weights);
                 if let Some(reporter) = &reporter
-                    && !scores.iter().fold(true, |all, s| all & s.is_finite())
+                    && !finite
                 {
                     reporter.value(token);
                 }
@@ -108,9 +113,9 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let (count, rows) = tasks(matrix.rows());
+            let source = Source::new(x, &gate_up);
             host.parallel(count, |task| {
-                let order = gate_up.order();
-                host.cpu.run(Hidden { x, order, out, stride, rows: rows(task) });
+                host.cpu.run(Hidden { source, out, stride, rows: rows(task) });
             });
         }
         Ok(())
@@ -132,10 +137,10 @@ impl MoeOps for CpuBackend {
             let out = memory::values_mut(&mut out)?;
             let out = Parts::new(out);
             let (count, rows) = tasks(out_rows);
+            let source = Source::new(x, &gate_up);
             host.parallel(count, |task| {
                 host.cpu.run_simd(QuantizedHidden {
-                    x,
-                    order: gate_up.order(),
+                    source,
                     tokens,
                     out,
                     out_rows,
@@ -160,6 +165,12 @@ impl MoeOps for CpuBackend {
         let (y_stride, cols) = input(y);
         let y = Input { values: memory::values(y.data()), stride: y_stride, cols };
         let (slot, weights) = (memory::values(map.slot()), memory::values(routes.weights()));
+        let ids = memory::values(routes.ids());
+        let affine = op.affine().map(|(scale, bias)| Affine {
+            scale: scale.map(per_expert),
+            bias: bias.map(per_expert),
+        });
+        let factors = op.factors();
         let shared_y = shared.as_ref().map(|s| Input {
             values: memory::values(s.y.data()),
             stride: s.y.stride(),
@@ -180,6 +191,9 @@ impl MoeOps for CpuBackend {
                     y,
                     slot,
                     weights,
+                    ids,
+                    affine,
+                    factors,
                     k: map.k(),
                     shared: shared_y,
                     score,
@@ -197,29 +211,8 @@ impl MoeOps for CpuBackend {
     }
 }
 
-/// Hidden values `from..from + out.len()` of a row of gate and up values.
-#[inline(always)]
-fn hidden(row: &[f32], order: GateUpOrder, from: usize, out: &mut [f32]) {
-    match order {
-        GateUpOrder::Split => {
-            let (gate, up) = row.split_at(row.len() / 2);
-            let (gate, up) = (&gate[from..][..out.len()], &up[from..][..out.len()]);
-            for ((out, g), u) in out.iter_mut().zip(gate).zip(up) {
-                *out = exp::swiglu(*g, *u);
-            }
-        }
-        GateUpOrder::Interleaved => {
-            let pairs = &row.as_chunks::<2>().0[from..][..out.len()];
-            for (out, [g, u]) in out.iter_mut().zip(pairs) {
-                *out = exp::swiglu(*g, *u);
-            }
-        }
-    }
-}
-
 struct Hidden<'a> {
-    x: Input<'a>,
-    order: GateUpOrder,
+    source: Source<'a>,
     out: Parts<'a, f32>,
     stride: usize,
     rows: Range<usize>,
@@ -232,15 +225,16 @@ impl Work for Hidden<'_> {
     fn run(self) {
         for row in self.rows {
             // SAFETY: every row belongs to one task.
-            let out = unsafe { self.out.part(row * self.stride, self.x.cols / 2) };
-            hidden(self.x.row(row), self.order, 0, out);
+            let out = unsafe { self.out.part(row * self.stride, self.source.ffn()) };
+            for (i, out) in out.chunks_mut(BLOCK_VALUES).enumerate() {
+                self.source.hidden(row, i * BLOCK_VALUES, out);
+            }
         }
     }
 }
 
 struct QuantizedHidden<'a> {
-    x: Input<'a>,
-    order: GateUpOrder,
+    source: Source<'a>,
     tokens: Option<&'a [u32]>,
     out: Parts<'a, u8>,
     out_rows: usize,
@@ -252,13 +246,12 @@ struct QuantizedHidden<'a> {
 impl SimdWork for QuantizedHidden<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let ffn = self.x.cols / 2;
+        let ffn = self.source.ffn();
         for row in self.rows {
-            let x = self.x.row(row);
             for k_block in 0..k_blocks(ffn) {
                 let from = (k_block * BLOCK_VALUES).min(ffn);
                 let mut values = [0.0; BLOCK_VALUES];
-                hidden(x, self.order, from, &mut values[..BLOCK_VALUES.min(ffn - from)]);
+                self.source.hidden(row, from, &mut values[..BLOCK_VALUES.min(ffn - from)]);
                 let at = (k_block * self.out_rows + row) * BLOCK_BYTES;
                 // SAFETY: every block belongs to one row, and every row to one task.
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
@@ -277,6 +270,9 @@ struct Combined<'a> {
     y: Input<'a>,
     slot: &'a [u32],
     weights: &'a [f32],
+    ids: &'a [i32],
+    affine: Option<Affine<'a>>,
+    factors: CombineOptions,
     k: usize,
     shared: Option<Input<'a>>,
     score: Option<Input<'a>>,
@@ -297,8 +293,9 @@ impl Work for Combined<'_> {
         for token in self.tokens {
             let slot = &self.slot[token * self.k..][..self.k];
             let weights = &self.weights[token * self.k..][..self.k];
+            let ids = &self.ids[token * self.k..][..self.k];
             let score = self.score.map(|score| score.row(token)[0]);
-            let weight = score.map_or(1.0, exp::sigmoid);
+            let weight = score.map_or(1.0, exp::sigmoid) * self.factors.shared;
             let shared = self.shared.map(|y| (y.row(token), weight));
             let mut finite = true;
             // SAFETY: every token belongs to one task.
@@ -306,15 +303,27 @@ impl Work for Combined<'_> {
             for (i, out) in out.chunks_mut(COLUMNS).enumerate() {
                 let from = i * COLUMNS;
                 let mut acc = [0.0f32; COLUMNS];
-                for (&row, &weight) in slot.iter().zip(weights) {
-                    add(&self.y.row(row as usize)[from..], weight, &mut acc);
+                for ((&row, &weight), &id) in slot.iter().zip(weights).zip(ids) {
+                    let y = &self.y.row(row as usize)[from..];
+                    let weight = if self.factors.weighed { weight } else { 1.0 };
+                    match &self.affine {
+                        None => add(y, weight, &mut acc),
+                        Some(affine) => {
+                            let mut values = [0.0; COLUMNS];
+                            let values = &mut values[..out.len()];
+                            values.copy_from_slice(&y[..out.len()]);
+                            affine.apply(id as usize, 0, from, values);
+                            add(values, weight, &mut acc);
+                        }
+                    }
                 }
                 if let Some((y, weight)) = shared {
                     add(&y[from..], weight, &mut acc);
                 }
                 for (out, acc) in out.iter_mut().zip(acc) {
-                    *out = canonical(acc);
-                    finite &= acc.is_finite();
+                    let sum = acc * self.factors.sum;
+                    *out = canonical(sum);
+                    finite &= sum.is_finite();
                 }
             }
             if let Some(reporter) = self.reporter {

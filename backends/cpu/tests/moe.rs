@@ -10,7 +10,7 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Backend, DeviceRoutes, Report};
 use strata_core::error::NonFinite;
 use strata_core::format::random::SplitMix64;
-use strata_core::routing::{RouterNorm, Routes};
+use strata_core::routing::{RouterBias, RouterOptions, Routes};
 use strata_core::{Error, Layout, q8_1, reference};
 use support::{backends, below, routing, same_f32, values};
 
@@ -71,7 +71,12 @@ fn scores(backend: &dyn Backend, seed: u64, [tokens, experts, width, gap]: [usiz
     same_f32(&what, &backend.download(&out).unwrap(), &in_poison(&expected, experts, stride));
 }
 
-fn top_k(backend: &dyn Backend, seed: u64, [tokens, experts, k]: [usize; 3], norm: RouterNorm) {
+fn top_k(
+    backend: &dyn Backend,
+    seed: u64,
+    [tokens, experts, k]: [usize; 3],
+    options: &RouterOptions,
+) {
     let what = format!("top {k} of {experts}, {tokens} tokens, with {}", backend.device().arch);
     let mut random = SplitMix64::new(seed);
     let mut scores = values(&mut random, tokens * experts);
@@ -82,12 +87,12 @@ fn top_k(backend: &dyn Backend, seed: u64, [tokens, experts, k]: [usize; 3], nor
         scores[below(&mut random, tokens * experts)] = special[below(&mut random, 3)];
     }
     let bad = scores.iter().position(|s| !s.is_finite()).map(|at| at / experts);
-    let expected = Routes::top_k(&scores, experts, k, norm, 2.5).unwrap();
+    let expected = Routes::top_k(&scores, experts, k, options, RouterBias::default()).unwrap();
     let scores = backend.from_slice(&scores).unwrap();
     let scores = Matrix::dense("scores", &scores, tokens, experts).unwrap();
     let mut routes = DeviceRoutes::with_capacity(backend, tokens + 2, k, experts).unwrap();
     let mut report = Report::new(backend).unwrap();
-    let op = TopK::new(scores, norm, 2.5, &mut routes).unwrap().report(Some(&mut report));
+    let op = TopK::new(scores, options, &mut routes).unwrap().report(Some(&mut report));
     op.launch(backend).unwrap();
     let view = routes.view();
     assert_eq!(backend.download(view.ids()).unwrap(), expected.ids(), "{what}");
@@ -165,7 +170,8 @@ fn combine(backend: &dyn Backend, seed: u64, [tokens, k, width, gap]: [usize; 4]
         _ => Some((&shared_y[..], Some(&score[..]))),
     };
     let weights = host_routes.weights();
-    let expected = reference::combine(&y, width, &host_map.slot, weights, k, with);
+    let with = reference::CombineWith { shared: with, ..Default::default() };
+    let expected = reference::combine(&y, width, &host_map.slot, weights, k, &with);
     let stride = width + gap;
     let y = backend.from_slice(&strided(&y, width, stride)).unwrap();
     let shared_y = backend.from_slice(&shared_y).unwrap();
@@ -198,7 +204,8 @@ fn every_step_and_isa() {
         scores(backend, 1, [1, 1, 1, 0]);
         scores(backend, 2, [70, 33, 300, 3]);
         scores(backend, 3, [7, 64, 512, 0]);
-        for norm in [RouterNorm::Chosen, RouterNorm::All] {
+        for options in [RouterOptions::SOFTMAX_OF_CHOSEN, RouterOptions::SOFTMAX.scaled(2.5)] {
+            let norm = &options;
             top_k(backend, 4, [1, 1, 1], norm);
             top_k(backend, 5, [33, 512, 10], norm);
             top_k(backend, 6, [20, 7, 7], norm);
@@ -229,7 +236,7 @@ proptest! {
     ) {
         for (_, backend) in backends() {
             scores(&*backend, seed, [a, b, c, gap]);
-            top_k(&*backend, seed, [a, b, b.min(a)], RouterNorm::Chosen);
+            top_k(&*backend, seed, [a, b, b.min(a)], &RouterOptions::SOFTMAX_OF_CHOSEN);
             swiglu(&*backend, seed, [a, c, gap], ORDERS[usize::from(interleaved)]);
             combine(&*backend, seed, [a, 1 + b % 5, c, gap], shared);
         }

@@ -1,20 +1,22 @@
 //! The steps between the products.
 
 use strata_core::Result;
-use strata_core::backend::ops::{
-    Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
-};
+use strata_core::backend::ops::{Combine, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK};
 use strata_core::backend::{Checked, MoeOps};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::Gating;
 use strata_kernels_cuda::{args, shapes};
 
 use crate::backend::CudaBackend;
-use crate::operand::{self, Rows, at, at_mut};
+use crate::operand::{self, Rows, at_mut};
 use crate::stream::{Grid, TURNS};
 
 /// The fused kernels, by layout.
 const SWIGLU_QUANTIZE: [&str; 3] =
     ["strata_swiglu_quantize_D4", "strata_swiglu_quantize_DS4", "strata_swiglu_quantize_D2S6"];
+
+/// The same by any activation, with scales and biases of experts.
+const HIDDEN_QUANTIZE: [&str; 3] =
+    ["strata_hidden_quantize_D4", "strata_hidden_quantize_DS4", "strata_hidden_quantize_D2S6"];
 
 impl MoeOps for CudaBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
@@ -47,10 +49,19 @@ impl MoeOps for CudaBackend {
     }
 
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
+        if !op.is_plain() {
+            let [threads, tokens_at_once] = self.shape("choose", shapes::CHOOSE)?;
+            let kernel = self.kernel("choose", "strata_choose", threads)?;
+            let args = operand::choose(op);
+            let grid = Grid::UpTo((args.tokens as u64).div_ceil(tokens_at_once.into()), TURNS);
+            // SAFETY: as below; the options were checked against experts and k.
+            return unsafe { self.stream.launch(&kernel, grid, &args) };
+        }
         let [threads, tokens_at_once] = self.shape("router", shapes::TOP_K)?;
         let kernel = self.kernel("router", "strata_top_k", threads)?;
         let scores = Rows::from(op.scores());
-        let (k, scale, over_all) = (op.k(), op.scale(), op.norm() == RouterNorm::All);
+        let (k, scale) = (op.k(), op.options().scale);
+        let over_all = op.options().gating == Gating::Softmax;
         let report = operand::report(op.report_to());
         let (ids, weights) = op.out();
         let args = args::TopK {
@@ -77,8 +88,10 @@ impl MoeOps for CudaBackend {
 
     fn swiglu(&self, op: &mut Checked<SwiGlu<'_>>) -> Result<()> {
         let [threads, _] = self.shape("swiglu", shapes::SWIGLU)?;
-        let kernel = self.kernel("swiglu", "strata_swiglu", threads)?;
         let (gate_up, out) = (op.gate_up(), Rows::from(op.out()));
+        let (experts, any) = operand::experts(gate_up);
+        let name = if any { "strata_hidden" } else { "strata_swiglu" };
+        let kernel = self.kernel("swiglu", name, threads)?;
         let rows = Rows::from(gate_up.matrix());
         let args = args::SwiGlu {
             gate_up: rows.address,
@@ -87,7 +100,8 @@ impl MoeOps for CudaBackend {
             ffn: gate_up.ffn() as i64,
             stride: rows.stride as i64,
             out_stride: out.stride as i64,
-            interleaved: (gate_up.order() == GateUpOrder::Interleaved).into(),
+            interleaved: operand::order(gate_up),
+            experts,
         };
         let values = rows.rows as u64 * gate_up.ffn() as u64;
         let grid = Grid::UpTo(values.div_ceil(threads.into()), TURNS);
@@ -104,7 +118,9 @@ impl MoeOps for CudaBackend {
         let out = op.out();
         let (layout, k_blocks) = (out.layout(), out.k_blocks());
         let out = at_mut(out.data());
-        let kernel = self.kernel("swiglu", operand::of_layout(layout, SWIGLU_QUANTIZE), threads)?;
+        let (experts, any) = operand::experts(gate_up);
+        let names = if any { HIDDEN_QUANTIZE } else { SWIGLU_QUANTIZE };
+        let kernel = self.kernel("swiglu", operand::of_layout(layout, names), threads)?;
         let args = args::SwiGluQuantize {
             gate_up: rows.address,
             tokens,
@@ -114,9 +130,10 @@ impl MoeOps for CudaBackend {
             ffn: ffn as i64,
             stride: rows.stride as i64,
             k_blocks: k_blocks as u32,
-            interleaved: (gate_up.order() == GateUpOrder::Interleaved).into(),
+            interleaved: operand::order(gate_up),
             vector: (rows.aligned() && ffn.is_multiple_of(4)).into(),
             aligned: operand::aligned(out).into(),
+            experts,
         };
         let work = rows.rows as u64 * k_blocks as u64;
         let grid = Grid::UpTo(work.div_ceil(blocks.into()), TURNS);
@@ -126,35 +143,11 @@ impl MoeOps for CudaBackend {
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let [threads] = self.shape("router", shapes::COMBINE)?;
-        let kernel = self.kernel("router", "strata_combine", threads)?;
-        let y = Rows::from(op.y());
-        let shared = op.shared();
-        let shared_y = shared.map(|s| Rows::from(s.y));
-        let score = shared.and_then(|s| s.score).map(Rows::from);
-        let (slot, weights) = (at(op.map().slot()), at(op.routes().weights()));
-        let k = op.map().k();
-        let report = operand::report(op.report_to());
-        let out = Rows::from(op.out());
-        let vector = out.cols.is_multiple_of(4)
-            && [Some(y), shared_y, Some(out)].iter().flatten().all(Rows::aligned);
-        let args = args::Combine {
-            y: y.address,
-            slot,
-            weights,
-            shared: shared_y.map_or(0, |s| s.address),
-            shared_score: score.map_or(0, |s| s.address),
-            out: out.address,
-            report,
-            tokens: out.rows as i64,
-            width: out.cols as i64,
-            y_stride: y.stride as i64,
-            shared_stride: shared_y.map_or(0, |s| s.stride as i64),
-            score_stride: score.map_or(0, |s| s.stride as i64),
-            out_stride: out.stride as i64,
-            k: k as u32,
-            vector: vector.into(),
-        };
-        let parts = out.rows as u64 * (out.cols as u64).div_ceil(if vector { 4 } else { 1 });
+        let (args, any) = operand::combine(op);
+        let name = if any { "strata_combine_any" } else { "strata_combine" };
+        let kernel = self.kernel("router", name, threads)?;
+        let each = if args.vector == 1 { 4 } else { 1 };
+        let parts = args.tokens as u64 * (args.width as u64).div_ceil(each);
         let grid = Grid::UpTo(parts.div_ceil(threads.into()), TURNS);
         // SAFETY: the operands were checked: every slot is a row of y; the kernel
         // takes one of these.

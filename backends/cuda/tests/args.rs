@@ -41,6 +41,7 @@ fn source(file: &str, name: &str) -> (Vec<Field>, usize) {
                 (_, true) | ("i64", _) => (8, 8),
                 ("u32" | "i32" | "float", _) => (4, 4),
                 ("ReportTo", _) => (16, 8),
+                ("ExpertsArgs", _) => (56, 8),
                 other => panic!("{file}: {other:?}"),
             };
             let at = end.next_multiple_of(own);
@@ -65,11 +66,11 @@ fn arguments_are_laid_out_as_in_the_sources() {
         ),
         (
             ("swiglu.cu", "SwiGluArgs"),
-            layout!(args::SwiGlu: gate_up out rows ffn stride out_stride interleaved),
+            layout!(args::SwiGlu: gate_up out rows ffn stride out_stride interleaved experts),
         ),
         (
             ("swiglu.cu", "SwiGluQuantizeArgs"),
-            layout!(args::SwiGluQuantize: gate_up tokens out report rows ffn stride k_blocks interleaved vector aligned),
+            layout!(args::SwiGluQuantize: gate_up tokens out report rows ffn stride k_blocks interleaved vector aligned experts),
         ),
         (
             ("router.cu", "ScoresArgs"),
@@ -80,8 +81,16 @@ fn arguments_are_laid_out_as_in_the_sources() {
             layout!(args::TopK: scores ids weights report tokens stride experts k over_all scale),
         ),
         (
+            ("activation.cuh", "ExpertsArgs"),
+            layout!(args::Experts: scale bias bounds scale_stride bias_stride experts kind limit alpha),
+        ),
+        (
+            ("choose.cu", "ChooseArgs"),
+            layout!(args::Choose: scores score_bias selection_bias ids weights report tokens stride experts k gating near softcap groups groups_used top_two normalised epsilon least scale),
+        ),
+        (
             ("router.cu", "CombineArgs"),
-            layout!(args::Combine: y slot weights shared shared_score out report tokens width y_stride shared_stride score_stride out_stride k vector),
+            layout!(args::Combine: y slot weights shared shared_score out report tokens width y_stride shared_stride score_stride out_stride k vector ids scale bias scale_stride bias_stride shared_factor sum_factor),
         ),
         (
             ("map.cu", "MapArgs"),

@@ -1,29 +1,29 @@
 //! The steps between the products.
 
 use strata_core::Result;
-use strata_core::backend::ops::{
-    Combine, GateUp, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
-};
+use strata_core::backend::ops::{Combine, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK};
 use strata_core::backend::{Checked, MoeOps};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::Gating;
 use strata_kernels_hip::{args, shapes};
 
 use crate::HipBackend;
 use crate::module::Launch;
-use crate::operand::{self, Rows, at, at_mut};
+use crate::operand::{self, Rows, at_mut};
 
 /// The source of the scores, the choice of experts and the combination.
 const ROUTER: &str = "router";
-/// The source of SwiGLU, alone and fused.
+/// The source of the choice of experts by any router.
+const CHOOSE: &str = "choose";
+/// The source of hidden values, alone and fused.
 const SWIGLU: &str = "swiglu";
 
 /// The fused kernels, by layout.
 const SWIGLU_QUANTIZE: [&str; 3] =
     ["strata_swiglu_quantize_D4", "strata_swiglu_quantize_DS4", "strata_swiglu_quantize_D2S6"];
 
-fn interleaved(gate_up: GateUp<'_>) -> u32 {
-    (gate_up.order() == GateUpOrder::Interleaved).into()
-}
+/// The same by any activation, with scales and biases of experts.
+const HIDDEN_QUANTIZE: [&str; 3] =
+    ["strata_hidden_quantize_D4", "strata_hidden_quantize_DS4", "strata_hidden_quantize_D2S6"];
 
 impl MoeOps for HipBackend {
     fn router_scores(&self, op: &mut Checked<RouterScores<'_>>) -> Result<()> {
@@ -63,7 +63,15 @@ impl MoeOps for HipBackend {
         if scores.rows == 0 {
             return Ok(());
         }
-        let (k, over_all, scale) = (op.k(), op.norm() == RouterNorm::All, op.scale());
+        if !op.is_plain() {
+            let [threads, tokens_at_once] = self.shape(CHOOSE, shapes::CHOOSE)?;
+            let launch = Launch::row(self.blocks(scores.rows as u64, tokens_at_once), threads);
+            let args = operand::choose(op);
+            // SAFETY: as below; the options were checked against experts and k.
+            return unsafe { self.launch(CHOOSE, "strata_choose", launch, &args) };
+        }
+        let (k, scale) = (op.k(), op.options().scale);
+        let over_all = op.options().gating == Gating::Softmax;
         let report = operand::report(op.report_to());
         let (ids, weights) = op.out();
         let args = args::TopK {
@@ -96,6 +104,7 @@ impl MoeOps for HipBackend {
         if work == 0 {
             return Ok(());
         }
+        let (experts, any) = operand::experts(gate_up);
         let args = args::SwiGlu {
             gate_up: rows.address,
             out: out.address,
@@ -103,12 +112,14 @@ impl MoeOps for HipBackend {
             ffn: gate_up.ffn() as i64,
             stride: rows.stride as i64,
             out_stride: out.stride as i64,
-            interleaved: interleaved(gate_up),
+            interleaved: operand::order(gate_up),
+            experts,
         };
         let [threads, _] = self.shape(SWIGLU, shapes::SWIGLU)?;
         let launch = Launch::row(self.blocks(work, threads), threads);
-        // SAFETY: core has checked the operands; the kernel takes one of these.
-        unsafe { self.launch(SWIGLU, "strata_swiglu", launch, &args) }
+        let name = if any { "strata_hidden" } else { "strata_swiglu" };
+        // SAFETY: core has checked the operands; the kernels take one of these.
+        unsafe { self.launch(SWIGLU, name, launch, &args) }
     }
 
     fn swiglu_quantize(&self, op: &mut Checked<SwiGluQuantize<'_>>) -> Result<()> {
@@ -123,6 +134,7 @@ impl MoeOps for HipBackend {
             return Ok(());
         }
         let out = at_mut(out.data());
+        let (experts, any) = operand::experts(gate_up);
         let args = args::SwiGluQuantize {
             gate_up: rows.address,
             tokens,
@@ -132,54 +144,31 @@ impl MoeOps for HipBackend {
             ffn: ffn as i64,
             stride: rows.stride as i64,
             k_blocks: k_blocks as u32,
-            interleaved: interleaved(gate_up),
+            interleaved: operand::order(gate_up),
             vector: (rows.aligned() && ffn.is_multiple_of(4)).into(),
             aligned: operand::aligned(out).into(),
+            experts,
         };
         let [threads, blocks] = self.shape(SWIGLU, shapes::SWIGLU)?;
         let launch = Launch::row(self.blocks(work, blocks), threads);
-        let name = operand::of_layout(layout, SWIGLU_QUANTIZE);
+        let names = if any { HIDDEN_QUANTIZE } else { SWIGLU_QUANTIZE };
+        let name = operand::of_layout(layout, names);
         // SAFETY: core has checked the operands; the kernels take one of these.
         unsafe { self.launch(SWIGLU, name, launch, &args) }
     }
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
-        let y = Rows::from(op.y());
-        let shared = op.shared();
-        let shared_y = shared.map(|s| Rows::from(s.y));
-        let score = shared.and_then(|s| s.score).map(Rows::from);
-        let (slot, weights) = (at(op.map().slot()), at(op.routes().weights()));
-        let k = op.map().k();
-        let report = operand::report(op.report_to());
-        let out = Rows::from(op.out());
-        let work = out.rows as u64 * out.cols as u64;
+        let (args, any) = operand::combine(op);
+        let work = args.tokens as u64 * args.width as u64;
         if work == 0 {
             return Ok(());
         }
-        let vector = out.cols.is_multiple_of(4)
-            && [Some(y), shared_y, Some(out)].iter().flatten().all(Rows::aligned);
-        let args = args::Combine {
-            y: y.address,
-            slot,
-            weights,
-            shared: shared_y.map_or(0, |s| s.address),
-            shared_score: score.map_or(0, |s| s.address),
-            out: out.address,
-            report,
-            tokens: out.rows as i64,
-            width: out.cols as i64,
-            y_stride: y.stride as i64,
-            shared_stride: shared_y.map_or(0, |s| s.stride as i64),
-            score_stride: score.map_or(0, |s| s.stride as i64),
-            out_stride: out.stride as i64,
-            k: k as u32,
-            vector: vector.into(),
-        };
         let [threads] = self.shape(ROUTER, shapes::COMBINE)?;
-        let work = if vector { work / 4 } else { work };
+        let work = if args.vector == 1 { work / 4 } else { work };
         let launch = Launch::row(self.blocks(work, threads), threads);
+        let name = if any { "strata_combine_any" } else { "strata_combine" };
         // SAFETY: core has checked the operands: every slot is a row of y; the kernel
         // takes one of these.
-        unsafe { self.launch(ROUTER, "strata_combine", launch, &args) }
+        unsafe { self.launch(ROUTER, name, launch, &args) }
     }
 }

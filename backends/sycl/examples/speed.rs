@@ -17,7 +17,7 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Backend, DeviceRoutes, RoutingMap};
 use strata_core::format::random_blocks;
 use strata_core::prefill::{Options, Routing, Synthetic, Workspace, normals};
-use strata_core::routing::{RouterNorm, Routes};
+use strata_core::routing::{RouterBias, RouterOptions, Routes};
 use strata_core::{Layout, Result, WeightType, q8_1};
 use strata_cpu::{CpuBackend, CpuOptions};
 use strata_sycl::SyclBackend;
@@ -103,7 +103,7 @@ impl Bench<'_> {
 
 fn routes(tokens: usize, experts: usize, k: usize) -> Result<Routes> {
     let scores = normals(7, tokens * experts);
-    Routes::top_k(&scores, experts, k, RouterNorm::Chosen, 1.0)
+    Routes::top_k(&scores, experts, k, &RouterOptions::SOFTMAX_OF_CHOSEN, RouterBias::default())
 }
 
 fn map(backend: &dyn Backend, routes: &Routes) -> Result<(DeviceRoutes, RoutingMap)> {

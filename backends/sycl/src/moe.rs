@@ -2,10 +2,10 @@
 
 use strata_core::Result;
 use strata_core::backend::ops::{
-    Combine, GateUpOrder, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK,
+    Combine, GateUp, GateUpOrder, MapRoutes, PerExpert, RouterScores, SwiGlu, SwiGluQuantize, TopK,
 };
 use strata_core::backend::{Checked, MoeOps};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::{Gating, GroupScore, Norm};
 use strata_kernels_sycl::Unit;
 use sycl_bindgen::Arg;
 
@@ -22,6 +22,133 @@ impl SyclBackend {
             lanes => 4 * lanes as usize,
         };
         cols.div_ceil(each) as u64
+    }
+}
+
+/// How experts are chosen; the source has the same struct.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct ChooseHow {
+    stride: u64,
+    tokens: u32,
+    experts: u32,
+    k: u32,
+    gating: u32,
+    near: f32,
+    softcap: f32,
+    groups: u32,
+    groups_used: u32,
+    top_two: u32,
+    normalised: u32,
+    epsilon: f32,
+    least: f32,
+    scale: f32,
+    kind: u32,
+}
+
+/// What experts do between their products; the source has the same struct.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct ExpertsHow {
+    scale_stride: u64,
+    bias_stride: u64,
+    experts: u32,
+    kind: u32,
+    any: u32,
+    limit: f32,
+    alpha: f32,
+    end: u32,
+}
+
+/// Scales and biases of a combine, and factors; the source has the same struct.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct CombineHow {
+    scale_stride: u64,
+    bias_stride: u64,
+    weighed: u32,
+    shared_factor: f32,
+    sum_factor: f32,
+    end: u32,
+}
+
+/// The number of an order of gate and up.
+fn order(gate_up: GateUp<'_>) -> u32 {
+    match gate_up.order() {
+        GateUpOrder::Split => 0,
+        GateUpOrder::Interleaved => 1,
+        GateUpOrder::UpOnly => 2,
+    }
+}
+
+/// What is done between the products, and the scales, biases and bounds of experts.
+fn experts<'a>(gate_up: GateUp<'a>) -> (ExpertsHow, [Arg<'a>; 3]) {
+    let (kind, limit, alpha) = gate_up.function().parameters();
+    let affine = gate_up.affine();
+    let PerExpert { scale, bias, map } = affine.unwrap_or_default();
+    let any = kind != 0 || affine.is_some() || gate_up.order() == GateUpOrder::UpOnly;
+    let how = ExpertsHow {
+        scale_stride: scale.map_or(0, |m| m.stride() as u64),
+        bias_stride: bias.map_or(0, |m| m.stride() as u64),
+        experts: map.map_or(1, |map| size(map.experts())),
+        kind,
+        any: any.into(),
+        limit,
+        alpha,
+        end: 0,
+    };
+    let args = [
+        read_or_null(scale.map(|m| m.data())),
+        read_or_null(bias.map(|m| m.data())),
+        read_or_null(map.map(|map| map.bounds())),
+    ];
+    (how, args)
+}
+
+impl SyclBackend {
+    /// The choice of experts by any router.
+    fn choose(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
+        let built = self.unit(Unit::Routing)?;
+        let (scores, options) = (op.scores(), *op.options());
+        let (gating, near) = options.gating_parameters();
+        let groups = options.groups;
+        let (normalised, epsilon, least) = match options.norm {
+            Norm::None => (0, 0.0, 0.0),
+            Norm::Sum { epsilon, least } => (1, epsilon, least),
+        };
+        let mut how = ChooseHow {
+            stride: scores.stride() as u64,
+            tokens: size(scores.rows()),
+            experts: size(scores.cols()),
+            k: size(op.k()),
+            gating,
+            near,
+            softcap: options.softcap,
+            groups: groups.map_or(0, |g| size(g.count)),
+            groups_used: groups.map_or(0, |g| size(g.used)),
+            top_two: groups.is_some_and(|g| g.score == GroupScore::TopTwo).into(),
+            normalised,
+            epsilon,
+            least,
+            scale: options.scale,
+            kind: 0,
+        };
+        let (score_bias, selection_bias) = (op.score_bias(), op.selection_bias());
+        let (step, word) = Step::default().reporting(op.report_to());
+        how.kind = step.value_kind;
+        let (ids, weights) = op.out();
+        let args = [
+            read(scores.data()),
+            read_or_null(score_bias),
+            read_or_null(selection_bias),
+            write(ids),
+            write(weights),
+            word,
+            Arg::value(&how),
+        ];
+        // SAFETY: the arguments of `choose_experts`; the routes have room for the tokens, and
+        // core has checked the options against experts and k.
+        unsafe { self.share(&built, "choose_experts", &args, scores.rows() as u64) }
     }
 }
 
@@ -56,12 +183,15 @@ impl MoeOps for SyclBackend {
     }
 
     fn top_k(&self, op: &mut Checked<TopK<'_>>) -> Result<()> {
+        if !op.is_plain() {
+            return self.choose(op);
+        }
         let built = self.unit(Unit::Routing)?;
         let scores = op.scores();
         let stride = scores.stride() as u64;
         let [tokens, experts, k] = [scores.rows(), scores.cols(), op.k()].map(size);
-        let all = u32::from(op.norm() == RouterNorm::All);
-        let scale = op.scale();
+        let all = u32::from(op.options().gating == Gating::Softmax);
+        let scale = op.options().scale;
         let (step, word) = Step::default().reporting(op.report_to());
         let (ids, weights) = op.out();
         let args = [
@@ -94,11 +224,20 @@ impl MoeOps for SyclBackend {
             out_stride: out.stride() as u64,
             rows: size(out.rows()),
             cols: size(out.cols()),
-            interleaved: u32::from(gate_up.order() == GateUpOrder::Interleaved),
+            interleaved: order(gate_up),
             ..Step::default()
         };
         let total = out.rows() as u64 * self.column_units(out.cols());
-        let args = [read(gate_up.matrix().data()), write(out.data()), Arg::value(&step)];
+        let (how, [scale, bias, bounds]) = experts(gate_up);
+        let args = [
+            read(gate_up.matrix().data()),
+            scale,
+            bias,
+            bounds,
+            write(out.data()),
+            Arg::value(&how),
+            Arg::value(&step),
+        ];
         // SAFETY: the arguments of `swiglu_rows`, whose shapes core has checked.
         unsafe { self.share(&built, "swiglu_rows", &args, total) }
     }
@@ -113,14 +252,24 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             k_blocks: size(out.k_blocks()),
             layout: out.layout() as u32,
-            interleaved: u32::from(gate_up.order() == GateUpOrder::Interleaved),
+            interleaved: order(gate_up),
             ..Step::default()
         };
         let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
         let (step, word) = step.reporting(op.report_to());
-        let args =
-            [read(gate_up.matrix().data()), read_or_null(tokens), to, word, Arg::value(&step)];
+        let (how, [scale, bias, bounds]) = experts(gate_up);
+        let args = [
+            read(gate_up.matrix().data()),
+            scale,
+            bias,
+            bounds,
+            read_or_null(tokens),
+            to,
+            word,
+            Arg::value(&how),
+            Arg::value(&step),
+        ];
         // SAFETY: the arguments of `swiglu_quantize`, whose shapes core has checked.
         unsafe { self.share(&built, "swiglu_quantize", &args, total) }
     }
@@ -142,16 +291,31 @@ impl MoeOps for SyclBackend {
         let score = shared.and_then(|s| s.score);
         let shared_stride = shared.map_or(0, |s| s.y.stride() as u64);
         let score_stride = score.map_or(0, |s| s.stride() as u64);
+        let to = write(out.data());
+        let (scale, bias) = op.affine().unwrap_or_default();
+        let factors = op.factors();
+        let how = CombineHow {
+            scale_stride: scale.map_or(0, |m| m.stride() as u64),
+            bias_stride: bias.map_or(0, |m| m.stride() as u64),
+            weighed: factors.weighed.into(),
+            shared_factor: factors.shared,
+            sum_factor: factors.sum,
+            end: 0,
+        };
         let args = [
             read(y.data()),
             read(map.slot()),
             read(routes.weights()),
             read_or_null(shared.map(|s| s.y.data())),
             read_or_null(score.map(|s| s.data())),
-            write(out.data()),
+            read(routes.ids()),
+            read_or_null(scale.map(|m| m.data())),
+            read_or_null(bias.map(|m| m.data())),
+            to,
             word,
             Arg::value(&shared_stride),
             Arg::value(&score_stride),
+            Arg::value(&how),
             Arg::value(&step),
         ];
         // SAFETY: the arguments of `combine`; every slot is a row of `y`.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::{NonFinite, agree, same_device};
 use crate::q8_1::{self, Layout};
-use crate::routing::RouterNorm;
+use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 
 mod launch;
@@ -29,7 +29,9 @@ mod routing;
 pub use launch::Output;
 use launch::{Admission, Operation};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
-pub use moe::{Combine, GateUp, GateUpOrder, SharedOutput, SwiGlu, SwiGluQuantize};
+pub use moe::{
+    Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, SharedOutput, SwiGlu, SwiGluQuantize,
+};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};
 pub use routing::{MapRoutes, RouterScores, TopK};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::cost::Cost;
-use super::layer::{MoeLayer, Router, SharedExpert};
+use super::layer::{Affine, MoeLayer, Router, SharedExpert};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::{SharedSpace, Workspace};
@@ -19,8 +19,10 @@ use crate::{Error, Result, q8_1};
 /// Where the experts of each token come from.
 #[derive(Clone, Copy)]
 pub enum Routing<'a> {
-    /// The layer's own router.
+    /// The layer's own router, which reads the experts' input.
     Router,
+    /// The layer's own router, which reads this input, tokens x width.
+    Input(Matrix<'a>),
     /// Scores, tokens x experts.
     Scores(Matrix<'a>),
     /// Chosen experts and weights.
@@ -76,7 +78,7 @@ impl MoeLayer {
     ) -> Result<()> {
         let routed = match routing {
             Routing::Router => self.device(),
-            Routing::Scores(scores) => scores.data().device(),
+            Routing::Input(scores) | Routing::Scores(scores) => scores.data().device(),
             Routing::Routes(routes) => routes.view().ids().device(),
         };
         for (what, device) in [
@@ -93,10 +95,18 @@ impl MoeLayer {
         agree("output: columns", out.cols(), self.width())?;
         agree("output: rows", out.rows(), x.rows())?;
         match routing {
-            Routing::Router if !self.has_router() => {
+            Routing::Router | Routing::Input(_) if !self.has_router() => {
                 Err(Error::invalid("routing", "the layer's router", "a layer that has one"))
             }
+            Routing::Router if self.router_has_own_input() => {
+                let expected = "the input of the router, which is not that of the experts";
+                Err(Error::invalid("routing", "the layer's router", expected))
+            }
             Routing::Router => Ok(()),
+            Routing::Input(input) => {
+                agree("router's input: rows", input.rows(), x.rows())?;
+                agree("router's input: columns", input.cols(), self.width())
+            }
             Routing::Scores(scores) => {
                 agree("scores: rows", scores.rows(), x.rows())?;
                 agree("scores: columns", scores.cols(), self.experts())?;
@@ -144,10 +154,14 @@ impl Chunk<'_> {
                 self.top_k(scores, routes, report, timeline)?;
                 routes.view()
             }
-            Routing::Router => {
+            Routing::Router | Routing::Input(_) => {
                 let router = layer.router.as_ref().expect("checked before the first chunk");
                 let (width, experts) = (layer.width(), layer.experts());
-                score(backend, x, router, scores, experts)?;
+                let read = match routing {
+                    Routing::Input(input) => input.row_range(self.range.clone())?,
+                    _ => x,
+                };
+                score(backend, read, router, scores, experts)?;
                 timeline.end(
                     Phase::Router,
                     4 * (tokens * (width + experts) + width * experts),
@@ -165,7 +179,7 @@ impl Chunk<'_> {
         let map = &*map;
 
         // 3. and 4. quantize, gate and up; types of one layout share the blocks
-        let ffn = layer.ffn();
+        let (ffn, order) = (layer.ffn(), layer.gate_up.order());
         let mut layout = None;
         for (tensor, column) in layer.gate_up.products() {
             if layout != Some(tensor.ty().layout()) {
@@ -194,7 +208,8 @@ impl Chunk<'_> {
             let activations =
                 Q8Rows::new(&workspace.input, tensor.ty().layout(), act_rows, layer.width())?;
             let dst = workspace.gate_up.slice_mut(column..)?;
-            let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), 2 * ffn)?;
+            let stride = order.parts() * ffn;
+            let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), stride)?;
             Product::new(tensor.weights(), activations, rows_of, dst)?.launch(backend)?;
             let cost = Cost::product(tensor, rows, act_rows)?;
             timeline.end(Phase::GateUp, cost.bytes, cost.ops)?;
@@ -205,7 +220,8 @@ impl Chunk<'_> {
             backend,
             rows,
             ffn,
-            order: layer.gate_up.order(),
+            order,
+            affine: &layer.experts,
             gate_up: &workspace.gate_up,
             hidden: &mut workspace.hidden,
             out: &mut workspace.hidden_q8,
@@ -240,7 +256,10 @@ impl Chunk<'_> {
         };
         let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
         let out = out.reborrow().row_range(self.range.clone())?;
+        let (scale, bias) = layer.experts.down()?;
         Combine::new(y, map, routes, shared, out)?
+            .per_expert(scale, bias)?
+            .options(layer.factors)
             .report(self.checked.then_some(report))
             .launch(backend)?;
         let read = rows + if shared.is_some() { tokens } else { 0 };
@@ -255,7 +274,12 @@ impl Chunk<'_> {
         timeline: &mut Timeline<'_>,
     ) -> Result<()> {
         let rows = scores.rows() * self.layer.k;
-        TopK::new(scores, self.layer.norm, self.layer.scale, routes)?
+        let bias = |of: fn(&Router) -> &Option<Buffer<f32>>| {
+            self.layer.router.as_ref().and_then(|router| of(router).as_ref()).map(Buffer::view)
+        };
+        let (score, selection) = (bias(|r| &r.score_bias), bias(|r| &r.selection_bias));
+        TopK::new(scores, &self.layer.router_options, routes)?
+            .bias(score, selection)?
             .report(self.checked.then_some(report))
             .launch(self.backend)?;
         timeline.end(Phase::TopK, 4 * (scores.rows() * scores.cols() + 2 * rows), 0)
@@ -274,6 +298,7 @@ impl Chunk<'_> {
         if let Some(gate) = &expert.gate {
             score(backend, x, gate, &mut space.score, 1)?;
         }
+        let order = expert.gate_up.order();
         let mut layout = None;
         for (tensor, column) in expert.gate_up.products() {
             let wanted = tensor.ty().layout();
@@ -284,14 +309,16 @@ impl Chunk<'_> {
             }
             let activations = Q8Rows::new(&space.input, wanted, tokens, x.cols())?;
             let dst = space.gate_up.slice_mut(column..)?;
-            let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), 2 * ffn)?;
+            let stride = order.parts() * ffn;
+            let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), stride)?;
             Product::new(tensor.weights(), activations, Rows::Dense, dst)?.launch(backend)?;
         }
         let mut hidden = Hidden {
             backend,
             rows: tokens,
             ffn,
-            order: expert.gate_up.order(),
+            order,
+            affine: &self.layer.shared_options,
             gate_up: &space.gate_up,
             hidden: &mut space.hidden,
             out: &mut space.hidden_q8,
@@ -342,6 +369,7 @@ struct Hidden<'a> {
     rows: usize,
     ffn: usize,
     order: GateUpOrder,
+    affine: &'a Affine,
     gate_up: &'a Buffer<f32>,
     hidden: &'a mut Buffer<f32>,
     out: &'a mut Buffer<u8>,
@@ -357,8 +385,9 @@ impl Hidden<'_> {
         mut timeline: Option<&mut Timeline<'_>>,
     ) -> Result<()> {
         let (rows, ffn) = (self.rows, self.ffn);
-        let gate_up = Matrix::dense("gate and up", self.gate_up, rows, 2 * ffn)?;
-        let gate_up = GateUp::new(gate_up, self.order)?;
+        let cols = self.order.parts() * ffn;
+        let gate_up = Matrix::dense("gate and up", self.gate_up, rows, cols)?;
+        let gate_up = self.affine.gate_up(GateUp::new(gate_up, self.order)?, map)?;
         let out = Q8RowsMut::new(&mut *self.out, ty.layout(), rows, ffn)?;
         let q8_bytes = q8_1::bytes(rows, ffn)?;
         let mut end = |phase, bytes| match &mut timeline {

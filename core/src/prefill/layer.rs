@@ -1,10 +1,13 @@
 //! The weights of a layer, on a device.
 
-use crate::backend::ops::{GateUpOrder, Matrix, Strides, Weights};
-use crate::backend::{Backend, Buffer, DeviceId, HostBytes};
+use crate::activation::Activation;
+use crate::backend::ops::{
+    CombineOptions, GateUp, GateUpOrder, Matrix, PerExpert, Strides, Weights,
+};
+use crate::backend::{Backend, Buffer, DeviceId, HostBytes, RoutingMap};
 use crate::error::{agree, same_device};
 use crate::format::WeightType;
-use crate::routing::RouterNorm;
+use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
 /// Quantized matrices of one shape, one per expert, on a device.
@@ -106,6 +109,11 @@ pub enum GateUpWeights {
         /// Up.
         up: Tensor,
     },
+    /// Up alone: experts without gates.
+    UpOnly {
+        /// Up.
+        up: Tensor,
+    },
     /// One tensor of `2 * ffn` rows.
     Merged {
         /// Both.
@@ -119,6 +127,7 @@ impl GateUpWeights {
     pub(super) fn parts(&self) -> Vec<(&str, &Tensor)> {
         match self {
             Self::Separate { gate, up } => vec![("gate", gate), ("up", up)],
+            Self::UpOnly { up } => vec![("up", up)],
             Self::Merged { tensor, .. } => vec![("gate and up", tensor)],
         }
     }
@@ -127,6 +136,7 @@ impl GateUpWeights {
     pub fn order(&self) -> GateUpOrder {
         match self {
             Self::Separate { .. } => GateUpOrder::Split,
+            Self::UpOnly { .. } => GateUpOrder::UpOnly,
             Self::Merged { order, .. } => *order,
         }
     }
@@ -144,7 +154,7 @@ impl GateUpWeights {
     }
 
     fn check(&self, experts: usize, width: usize, ffn: usize, device: DeviceId) -> Result<()> {
-        let rows = if matches!(self, Self::Separate { .. }) { ffn } else { 2 * ffn };
+        let rows = if matches!(self, Self::Merged { .. }) { 2 * ffn } else { ffn };
         for (what, tensor) in self.parts() {
             same_device(what, tensor.data.device(), device)?;
             agree(format!("{what}: experts"), tensor.experts, experts)?;
@@ -155,12 +165,15 @@ impl GateUpWeights {
     }
 }
 
-/// The router: a score per expert, and how scores become weights.
+/// The router: a score per expert, and biases of the choice.
 #[derive(Debug)]
 pub struct Router {
     weights: Buffer<f32>,
     width: usize,
     experts: usize,
+    pub(super) score_bias: Option<Buffer<f32>>,
+    pub(super) selection_bias: Option<Buffer<f32>>,
+    pub(super) own_input: bool,
 }
 
 impl Router {
@@ -181,12 +194,141 @@ impl Router {
                 format!("{experts} experts x {width}"),
             ));
         }
-        Ok(Self { weights: backend.from_slice(weights)?, width, experts })
+        Ok(Self {
+            weights: backend.from_slice(weights)?,
+            width,
+            experts,
+            score_bias: None,
+            selection_bias: None,
+            own_input: false,
+        })
+    }
+
+    /// With a bias on the scores, and one that only the choice sees; a value per expert each.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, and those of the backend.
+    pub fn biased(
+        mut self,
+        backend: &dyn Backend,
+        score: Option<&[f32]>,
+        selection: Option<&[f32]>,
+    ) -> Result<Self> {
+        self.score_bias = upload(backend, "router: bias", score, self.experts)?;
+        self.selection_bias =
+            upload(backend, "router: bias of the choice", selection, self.experts)?;
+        Ok(self)
+    }
+
+    /// Of a layer whose router reads another input than its experts: see
+    /// [`Routing::Input`](super::Routing::Input).
+    #[must_use]
+    pub fn with_own_input(mut self) -> Self {
+        self.own_input = true;
+        self
+    }
+
+    fn is_biased(&self) -> bool {
+        self.score_bias.is_some() || self.selection_bias.is_some()
     }
 
     pub(super) fn matrix(&self) -> Matrix<'_> {
         Matrix::dense("router", &self.weights, self.experts, self.width)
             .expect("checked when the router was made")
+    }
+}
+
+/// `values` on the device, where there are any.
+fn upload(
+    backend: &dyn Backend,
+    what: &str,
+    values: Option<&[f32]>,
+    expected: usize,
+) -> Result<Option<Buffer<f32>>> {
+    let Some(values) = values else { return Ok(None) };
+    agree(what, values.len(), expected)?;
+    Ok(Some(backend.from_slice(values)?))
+}
+
+/// What experts compute beside their products, from the host.
+#[derive(Debug, Clone, Default)]
+pub struct ExpertOptions {
+    /// Hidden values from gate and up.
+    pub activation: Activation,
+    /// Experts x 2: factors of the gate and up products; experts x 1 without gates.
+    pub scale: Option<Vec<f32>>,
+    /// Experts x the rows of gate and up, in the order of the products: their biases.
+    pub bias: Option<Vec<f32>>,
+    /// A factor of each expert's down product.
+    pub down_scale: Option<Vec<f32>>,
+    /// Experts x width: biases of the down product.
+    pub down_bias: Option<Vec<f32>>,
+}
+
+/// The same on a device.
+#[derive(Debug, Default)]
+pub(super) struct Affine {
+    pub(super) activation: Activation,
+    scale: Option<Buffer<f32>>,
+    bias: Option<Buffer<f32>>,
+    down_scale: Option<Buffer<f32>>,
+    down_bias: Option<Buffer<f32>>,
+    experts: usize,
+}
+
+impl Affine {
+    fn new(
+        backend: &dyn Backend,
+        options: &ExpertOptions,
+        [experts, width, ffn]: [usize; 3],
+        order: GateUpOrder,
+    ) -> Result<Self> {
+        let ExpertOptions { activation, scale, bias, down_scale, down_bias } = options;
+        activation.check()?;
+        if order == GateUpOrder::UpOnly && !activation.works_without_gates() {
+            return Err(Error::invalid(
+                "activation without gates",
+                activation,
+                "one that has none",
+            ));
+        }
+        let parts = order.parts();
+        let upload = |what, values: &Option<Vec<f32>>, expected| {
+            upload(backend, what, values.as_deref(), expected)
+        };
+        Ok(Self {
+            activation: *activation,
+            scale: upload("scales of gate and up", scale, experts * parts)?,
+            bias: upload("biases of gate and up", bias, experts * parts * ffn)?,
+            down_scale: upload("scales of down", down_scale, experts)?,
+            down_bias: upload("biases of down", down_bias, experts * width)?,
+            experts,
+        })
+    }
+
+    fn matrix<'a>(&self, values: &'a Option<Buffer<f32>>) -> Result<Option<Matrix<'a>>> {
+        let Some(values) = values else { return Ok(None) };
+        let cols = values.len() / self.experts;
+        Matrix::dense("values per expert", values, self.experts, cols).map(Some)
+    }
+
+    /// Gate and up with what is done to them.
+    pub(super) fn gate_up<'a>(
+        &'a self,
+        gate_up: GateUp<'a>,
+        map: Option<&'a RoutingMap>,
+    ) -> Result<GateUp<'a>> {
+        let gate_up = gate_up.activation(self.activation)?;
+        let (scale, bias) = (self.matrix(&self.scale)?, self.matrix(&self.bias)?);
+        match scale.is_some() || bias.is_some() {
+            true => gate_up.per_expert(PerExpert { scale, bias, map }),
+            false => Ok(gate_up),
+        }
+    }
+
+    /// Scales and biases of the down products.
+    pub(super) fn down(&self) -> Result<(Option<Matrix<'_>>, Option<Matrix<'_>>)> {
+        Ok((self.matrix(&self.down_scale)?, self.matrix(&self.down_bias)?))
     }
 }
 
@@ -206,11 +348,13 @@ pub struct SharedExpert {
 pub struct MoeLayer {
     pub(super) gate_up: GateUpWeights,
     pub(super) down: Tensor,
+    pub(super) experts: Affine,
     pub(super) router: Option<Router>,
     pub(super) shared: Option<SharedExpert>,
+    pub(super) shared_options: Affine,
     pub(super) k: usize,
-    pub(super) norm: RouterNorm,
-    pub(super) scale: f32,
+    pub(super) router_options: RouterOptions,
+    pub(super) factors: CombineOptions,
 }
 
 impl MoeLayer {
@@ -225,27 +369,55 @@ impl MoeLayer {
         if k == 0 || k > i32::MAX as usize {
             return Err(Error::invalid("experts per token (k)", k, "1 to 2^31 - 1"));
         }
-        let norm = RouterNorm::default();
-        Ok(Self { gate_up, down, router: None, shared: None, k, norm, scale: 1.0 })
+        Ok(Self {
+            gate_up,
+            down,
+            experts: Affine::default(),
+            router: None,
+            shared: None,
+            shared_options: Affine::default(),
+            k,
+            router_options: RouterOptions::default(),
+            factors: CombineOptions::default(),
+        })
     }
 
-    /// With a router; every weight is multiplied by `scale` at the end.
+    /// With another activation than SwiGLU, or with scales and biases of the experts.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where its shape is not experts x width, or k exceeds the experts;
+    /// [`Error::Invalid`] where lengths do not fit or the activation needs gates that are absent.
+    pub fn with_experts(mut self, backend: &dyn Backend, options: &ExpertOptions) -> Result<Self> {
+        same_device("layer", self.device(), backend.id())?;
+        let shape = [self.experts(), self.width(), self.ffn()];
+        self.experts = Affine::new(backend, options, shape, self.gate_up.order())?;
+        Ok(self)
+    }
+
+    /// With factors of the sum. Where experts are not weighed behind them, the router's weights
+    /// multiply their input; only layers of one expert per token can do so.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where k is not 1 and experts are weighed before them.
+    pub fn with_factors(mut self, factors: CombineOptions) -> Result<Self> {
+        if !factors.weighed && self.k != 1 {
+            let what = "experts per token of weights on inputs";
+            return Err(Error::invalid(what, self.k, "1"));
+        }
+        self.factors = factors;
+        Ok(self)
+    }
+
+    /// With a router.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where its shape is not experts x width, or as [`RouterOptions::check`];
     /// [`Error::WrongDevice`] where it lives on another device than the layer.
-    pub fn with_router(mut self, router: Router, norm: RouterNorm, scale: f32) -> Result<Self> {
+    pub fn with_router(mut self, router: Router, options: &RouterOptions) -> Result<Self> {
         agree("router: experts", router.experts, self.experts())?;
         agree("router: columns", router.width, self.width())?;
         same_device("router", router.weights.device(), self.device())?;
-        if self.k > self.experts() {
-            return Err(Error::invalid(
-                "experts per token (k)",
-                self.k,
-                format!("at most the {} experts", self.experts()),
-            ));
-        }
-        (self.router, self.norm, self.scale) = (Some(router), norm, scale);
+        options.check(self.experts(), self.k, router.is_biased())?;
+        (self.router, self.router_options) = (Some(router), *options);
         Ok(self)
     }
 
@@ -266,6 +438,30 @@ impl MoeLayer {
             same_device("shared gate", gate.weights.device(), self.device())?;
         }
         self.shared = Some(shared);
+        Ok(self)
+    }
+
+    /// With another activation than SwiGLU, or with scales and biases, of the shared expert; its
+    /// down product has neither but [`CombineOptions::shared`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where there is no shared expert, or as [`MoeLayer::with_experts`].
+    pub fn with_shared_options(
+        mut self,
+        backend: &dyn Backend,
+        options: &ExpertOptions,
+    ) -> Result<Self> {
+        same_device("layer", self.device(), backend.id())?;
+        let shared = self
+            .shared
+            .as_ref()
+            .ok_or_else(|| Error::invalid("shared expert's options", "no shared expert", "one"))?;
+        if options.down_scale.is_some() || options.down_bias.is_some() {
+            let what = "scales and biases of the shared expert's down product";
+            return Err(Error::invalid(what, "some", "none"));
+        }
+        let shape = [1, self.width(), shared.down.cols];
+        self.shared_options = Affine::new(backend, options, shape, shared.gate_up.order())?;
         Ok(self)
     }
 
@@ -297,6 +493,21 @@ impl MoeLayer {
     /// Down.
     pub fn down(&self) -> &Tensor {
         &self.down
+    }
+
+    /// How scores become experts and weights.
+    pub fn router_options(&self) -> &RouterOptions {
+        &self.router_options
+    }
+
+    /// What the experts compute between their products.
+    pub fn activation(&self) -> Activation {
+        self.experts.activation
+    }
+
+    /// Whether its router reads another input than its experts.
+    pub fn router_has_own_input(&self) -> bool {
+        self.router.as_ref().is_some_and(|router| router.own_input)
     }
 
     /// Whether it computes its own scores.

@@ -10,7 +10,7 @@ use crate::backend::ops::{GateUpOrder, Strides};
 use crate::backend::{Backend, HostBytes};
 use crate::format::dequantize;
 use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
-use crate::routing::RouterNorm;
+use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
 /// How far a layer is on its way to the device.
@@ -40,7 +40,7 @@ pub fn load_moe(
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
     let meta = gguf.model_meta()?;
-    let (norm, scale) = weighting(&meta)?;
+    let options = weighting(&meta)?;
     unclamped(gguf, &meta, block)?;
     let moe = gguf.moe(block)?;
     if !moe.others.is_empty() {
@@ -79,7 +79,7 @@ pub fn load_moe(
     let layer = MoeLayer::new(gate_up, put.experts(&moe.down)?, moe.used)?;
     let weights = tensor_f32(gguf, &router.tensor)?;
     let router = Router::new(backend, &weights, moe.experts, moe.width)?;
-    let layer = layer.with_router(router, norm, scale)?;
+    let layer = layer.with_router(router, &options)?;
 
     let Some(shared) = &moe.shared else {
         return Ok(layer);
@@ -197,7 +197,7 @@ fn ungrouped(gguf: &Gguf, meta: &ModelMeta) -> Result<()> {
 }
 
 /// How scores become weights, from what the file says or its architecture implies.
-fn weighting(meta: &ModelMeta) -> Result<(RouterNorm, f32)> {
+fn weighting(meta: &ModelMeta) -> Result<RouterOptions> {
     let key = |name: &str| format!("{}.{name}", meta.architecture);
     let implied = architectures::experts(&meta.architecture)?;
     let sigmoid = |given: &str| {
@@ -205,21 +205,21 @@ fn weighting(meta: &ModelMeta) -> Result<(RouterNorm, f32)> {
         Err(Error::invalid(key("expert_gating_func"), given, expected))
     };
     let norm = match meta.gating {
-        Some(Gating::SoftmaxOfChosen) => RouterNorm::Chosen,
+        Some(Gating::SoftmaxOfChosen) => RouterOptions::SOFTMAX_OF_CHOSEN,
         Some(Gating::Sigmoid) => return sigmoid("2 (sigmoid)"),
         None if implied.sigmoid => {
             return sigmoid("nothing, which in this architecture is sigmoid");
         }
         Some(Gating::Softmax) | None => match meta.weights_norm.unwrap_or(implied.normalised) {
             // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
-            true => RouterNorm::Chosen,
-            false => RouterNorm::All,
+            true => RouterOptions::SOFTMAX_OF_CHOSEN,
+            false => RouterOptions::SOFTMAX,
         },
     };
     match meta.weights_scale {
         // Files of models without a factor may carry a zero.
-        None | Some(0.0) => Ok((norm, 1.0)),
-        Some(scale) if scale.is_finite() => Ok((norm, scale)),
+        None | Some(0.0) => Ok(norm),
+        Some(scale) if scale.is_finite() => Ok(norm.scaled(scale)),
         Some(scale) => Err(Error::invalid(key("expert_weights_scale"), scale, "a finite number")),
     }
 }
@@ -317,25 +317,26 @@ mod tests {
 
     #[test]
     fn weights_follow_the_file_then_the_architecture() {
-        use RouterNorm::{All, Chosen};
+        const ALL: RouterOptions = RouterOptions::SOFTMAX;
+        const CHOSEN: RouterOptions = RouterOptions::SOFTMAX_OF_CHOSEN;
         let norm = |meta: &ModelMeta| weighting(meta).unwrap();
         for (name, expected) in
-            [("qwen3moe", Chosen), ("llama", Chosen), ("deepseek2", All), ("llada-moe", All)]
+            [("qwen3moe", CHOSEN), ("llama", CHOSEN), ("deepseek2", ALL), ("llada-moe", ALL)]
         {
-            assert_eq!(norm(&meta(name)), (expected, 1.0), "{name}");
-            for (said, expected) in [(true, Chosen), (false, All)] {
+            assert_eq!(norm(&meta(name)), expected, "{name}");
+            for (said, expected) in [(true, CHOSEN), (false, ALL)] {
                 let said = ModelMeta { weights_norm: Some(said), ..meta(name) };
-                assert_eq!(norm(&said), (expected, 1.0), "{name}");
+                assert_eq!(norm(&said), expected, "{name}");
             }
             let chosen = ModelMeta { gating: Some(Gating::SoftmaxOfChosen), ..meta(name) };
-            assert_eq!(norm(&chosen), (Chosen, 1.0), "{name}");
+            assert_eq!(norm(&chosen), CHOSEN, "{name}");
         }
-        for (name, expected) in [("glm4moe", All), ("kimi-linear", Chosen)] {
+        for (name, expected) in [("glm4moe", ALL), ("kimi-linear", CHOSEN)] {
             let softmax = ModelMeta { gating: Some(Gating::Softmax), ..meta(name) };
-            assert_eq!(norm(&softmax), (expected, 1.0), "{name}");
+            assert_eq!(norm(&softmax), expected, "{name}");
         }
         let scaled = ModelMeta { weights_scale: Some(2.5), ..meta("deepseek2") };
-        assert_eq!(norm(&scaled), (All, 2.5));
+        assert_eq!(norm(&scaled), ALL.scaled(2.5));
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod timing;
 mod workspace;
 
 pub use forward::Routing;
-pub use layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
 pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
 pub use synthetic::{Synthetic, normals};

@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::backend::ops::GateUpOrder;
 use crate::format::random::SplitMix64;
 use crate::format::{WeightType, random_blocks};
-use crate::routing::RouterNorm;
+use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
 /// A layer of random weights.
@@ -62,7 +62,7 @@ impl Synthetic {
         let router: Vec<f32> =
             normals(seed ^ 0x85eb_ca6b, scores).into_iter().map(|v| v * scale).collect();
         let router = Router::new(backend, &router, experts, width)?;
-        MoeLayer::new(gate_up, down, k)?.with_router(router, RouterNorm::Chosen, 1.0)
+        MoeLayer::new(gate_up, down, k)?.with_router(router, &RouterOptions::SOFTMAX_OF_CHOSEN)
     }
 
     /// Input for `tokens` tokens: tokens x width normal values.

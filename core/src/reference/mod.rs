@@ -5,18 +5,20 @@
 //! They check nothing and are for tests and tools: where shapes do not fit
 //! together they panic.
 //!
-//! Top-k and the map have one plain form, in [`crate::routing`].
+//! The map has one plain form, in [`crate::routing`].
 
 mod attention;
 mod layer;
 mod mmq;
 mod model;
 mod quantize;
+mod routing;
 
 pub use attention::{Digits, append, attend, digits};
-pub use layer::{combine, router_scores, swiglu};
+pub use layer::{Affine, CombineWith, combine, hidden, router_scores, swiglu};
 pub use mmq::mmq;
 pub use model::{
     FloatType, Pairs, add, float_product, gate, layer_norm, rms_norm, rope, scale, softcap,
 };
 pub use quantize::{quantize, quantize_row};
+pub use routing::top_k;

@@ -12,6 +12,7 @@ fn types(gate_up: &GateUpWeights) -> Vec<&'static str> {
     match gate_up {
         GateUpWeights::Merged { tensor, .. } => vec![tensor.ty().name()],
         GateUpWeights::Separate { gate, up } => vec![gate.ty().name(), up.ty().name()],
+        GateUpWeights::UpOnly { up } => vec![up.ty().name()],
     }
 }
 

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
-    MoeOps, Quantize, Raw, RawEvent, RawMut, Scatter, Slice, SliceMut, StreamState, ops,
+    MoeOps, Quantize, Raw, RawEvent, RawMut, RoutingMap, Scatter, Slice, SliceMut, StreamState,
+    ops,
 };
 use strata_core::numerics::f16_to_f32;
-use strata_core::{Layout, Result, WeightType, q8_1, reference, routing};
+use strata_core::routing::{self, RouterBias};
+use strata_core::{Layout, Result, WeightType, q8_1, reference};
 
 /// The plain reference as a backend: host memory, each step by the functions of
 /// [`strata_core::reference`]; the yardstick of the suite.
@@ -364,17 +366,16 @@ impl MoeOps for ReferenceBackend {
     }
 
     fn top_k(&self, op: &mut Checked<ops::TopK<'_>>) -> Result<()> {
-        let (scores, k, norm, scale) = (op.scores(), op.k(), op.norm(), op.scale());
+        let (scores, k, options) = (op.scores(), op.k(), *op.options());
         let values = read_matrix(scores);
+        let (score, selection) = (op.score_bias().map(read), op.selection_bias().map(read));
+        let bias = RouterBias { score: score.as_deref(), selection: selection.as_deref() };
         let (mut ids, mut weights) = (vec![], vec![]);
         for (token, row) in values.chunks_exact(scores.cols()).enumerate() {
-            let (mut id, mut weight) = (vec![0; k], vec![0.0; k]);
-            routing::top_k_row(row, norm, scale, &mut id, &mut weight);
+            let (id, weight, finite) = reference::top_k(row, bias, &options, k);
             ids.extend(id);
             weights.extend(weight);
-            if row.iter().any(|s| !s.is_finite())
-                && let Some(to) = op.report_to()
-            {
+            if !finite && let Some(to) = op.report_to() {
                 let kind = to.value_kind();
                 report(to, token as u32, kind);
             }
@@ -420,8 +421,10 @@ impl MoeOps for ReferenceBackend {
         let (slot, weights) = (read(map.slot()), read(op.routes().weights()));
         let shared = op.shared().map(|s| (read_matrix(s.y), s.score.map(read_matrix)));
         let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
-        let values =
-            reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), shared);
+        let (scale, bias) = op.affine().unwrap_or_default();
+        let affine = affine(scale, bias, Some(map), map.rows());
+        let with = reference::CombineWith { shared, affine, options: op.factors() };
+        let values = reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), &with);
         write_matrix(op.out(), &values);
         let score = op.shared().and_then(|s| s.score).map(read_matrix).unwrap_or_default();
         if let Some(to) = op.report_to() {
@@ -442,8 +445,24 @@ impl MoeOps for ReferenceBackend {
 }
 
 fn hidden(gate_up: ops::GateUp<'_>) -> Vec<f32> {
-    match gate_up.ffn() {
-        0 => vec![],
-        ffn => reference::swiglu(&read_matrix(gate_up.matrix()), ffn, gate_up.order()),
+    let (matrix, ffn) = (gate_up.matrix(), gate_up.ffn());
+    if ffn == 0 {
+        return vec![];
     }
+    let ops::PerExpert { scale, bias, map } = gate_up.affine().unwrap_or_default();
+    let affine = affine(scale, bias, map, matrix.rows());
+    reference::hidden(&read_matrix(matrix), ffn, gate_up.order(), gate_up.function(), &affine)
+}
+
+/// Scales and biases, and the expert of each row.
+fn affine(
+    scale: Option<ops::Matrix<'_>>,
+    bias: Option<ops::Matrix<'_>>,
+    map: Option<&RoutingMap>,
+    rows: usize,
+) -> reference::Affine {
+    let bounds = map.map_or(vec![0, rows as u32], |map| read(map.bounds()));
+    let expert = bounds.windows(2).enumerate();
+    let expert = expert.flat_map(|(e, b)| std::iter::repeat_n(e, (b[1] - b[0]) as usize)).collect();
+    reference::Affine { expert, scale: scale.map(read_matrix), bias: bias.map(read_matrix) }
 }

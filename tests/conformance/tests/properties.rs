@@ -7,9 +7,10 @@ use strata_conformance::ops::{
 };
 use strata_conformance::values::{Choice, Routing, Values, WeightValues};
 use strata_conformance::{Case, Op, ReferenceBackend, Size, run_cases};
-use strata_core::backend::ops::GateUpOrder;
+use strata_core::activation::Activation;
+use strata_core::backend::ops::{CombineOptions, GateUpOrder};
 use strata_core::prefill::{Chunk, QuantMode};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::RouterOptions;
 use strata_core::{Layout, WeightType};
 use strata_cpu::{CpuBackend, CpuOptions};
 
@@ -97,11 +98,15 @@ proptest! {
             values().prop_map(Scores::Values),
             any_of(&[Scores::Ties, Scores::Equal, Scores::Special]),
         ],
-        norm in any_of(&[RouterNorm::Chosen, RouterNorm::All]),
+        options in any_of(&[RouterOptions::SOFTMAX_OF_CHOSEN, RouterOptions::SOFTMAX]),
         (scale, gap) in (0.1f32..4.0, 0usize..4),
     ) {
         let k = part.min(experts);
-        holds(TopKCase { experts, k, tokens, scores, norm, scale, gap })?;
+        let options = options.scaled(scale);
+        let (score_bias, selection_bias) = (false, false);
+        let case =
+            TopKCase { experts, k, tokens, scores, options, score_bias, selection_bias, gap };
+        holds(case)?;
     }
 
     #[test]
@@ -119,10 +124,18 @@ proptest! {
         ffn in 1usize..700,
         order in any_of(&[GateUpOrder::Split, GateUpOrder::Interleaved]),
         fused in any_of(&[None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)]),
+        activation in any_of(&[
+            Activation::SwiGlu,
+            Activation::GeluTanh,
+            Activation::SwiGluOai { alpha: 1.702, limit: 7.0 },
+        ]),
+        (scaled, biased) in (any::<bool>(), any::<bool>()),
         values in values(),
         (gap, offset) in (0usize..5, 0usize..5),
     ) {
-        holds(SwiGluCase { routing, ffn, order, fused, values, gap, offset })?;
+        holds(SwiGluCase {
+            routing, ffn, order, fused, activation, scaled, biased, values, gap, offset,
+        })?;
     }
 
     #[test]
@@ -130,10 +143,12 @@ proptest! {
         routing in routing(30),
         width in 1usize..300,
         shared in any_of(&[SharedKind::None, SharedKind::Plain, SharedKind::Gated]),
+        (scaled, biased, weighed) in (any::<bool>(), any::<bool>(), any::<bool>()),
         values in values(),
         (gap, offset) in (0usize..5, 0usize..5),
     ) {
-        holds(CombineCase { routing, width, shared, values, gap, offset })?;
+        let options = CombineOptions { weighed, ..CombineOptions::default() };
+        holds(CombineCase { routing, width, shared, scaled, biased, options, values, gap, offset })?;
     }
 
     #[test]

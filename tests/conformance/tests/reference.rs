@@ -7,7 +7,7 @@ use strata_conformance::values::{Choice, Values};
 use strata_conformance::{Op, ReferenceBackend, Selection, Stage, run};
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::RouterOptions;
 use strata_core::{Layout, WeightType as T};
 
 fn layers() -> Vec<LayerCase> {
@@ -31,7 +31,7 @@ fn layers() -> Vec<LayerCase> {
         LayerCase { shape: apart, source: Source::Scores, ..case },
         LayerCase { source: Source::Routes(Choice::Repeats), ..case },
         LayerCase { source: Source::Routes(Choice::Only(2)), gap: 5, ..case },
-        LayerCase { norm: RouterNorm::All, scale: 2.5, ..case },
+        LayerCase { router: RouterOptions::SOFTMAX.scaled(2.5), ..case },
         LayerCase { shared: shared(true), ..case },
         LayerCase { shared: shared(false), shape: apart, ..case },
         LayerCase { values: Values::Mixed, ..case },

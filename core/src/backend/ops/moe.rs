@@ -1,6 +1,7 @@
 //! The steps between and behind the products.
 
 use super::*;
+use crate::activation::Activation;
 
 /// Where the gate and the up values of a row stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,25 +10,91 @@ pub enum GateUpOrder {
     Split,
     /// Gate and up in turns.
     Interleaved,
+    /// Up values alone: experts without gates.
+    UpOnly,
 }
 
-/// The gate and up products: rows of `2 * ffn` values.
+impl GateUpOrder {
+    /// Values of a row for each hidden value.
+    pub fn parts(self) -> usize {
+        match self {
+            Self::Split | Self::Interleaved => 2,
+            Self::UpOnly => 1,
+        }
+    }
+}
+
+/// What is done to the products of gate and up before the activation: `fma(v, scale, bias)`.
+#[derive(Clone, Copy, Default)]
+pub struct PerExpert<'a> {
+    /// Experts x 2: the factors of gate and up; experts x 1 without gates. 1 where there is none.
+    pub scale: Option<Matrix<'a>>,
+    /// Experts x the columns of gate and up, in their order. +0 where there is none.
+    pub bias: Option<Matrix<'a>>,
+    /// Whose rows are in whose order; without it all are of one expert.
+    pub map: Option<&'a RoutingMap>,
+}
+
+/// The gate and up products, rows of `2 * ffn` values (`ffn` without gates), and how hidden
+/// values come from them.
 #[derive(Clone, Copy)]
 pub struct GateUp<'a> {
     matrix: Matrix<'a>,
     order: GateUpOrder,
+    activation: Activation,
+    per_expert: PerExpert<'a>,
 }
 
 impl<'a> GateUp<'a> {
-    /// A view of rows of an even number of values.
+    /// A view of rows of an even number of values, whose hidden values are SwiGLU's.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it is odd.
+    /// [`Error::Invalid`] where it is odd, unless there are no gates.
     pub fn new(matrix: Matrix<'a>, order: GateUpOrder) -> Result<Self> {
-        if matrix.cols() % 2 == 1 {
+        if !matrix.cols().is_multiple_of(order.parts()) {
             return Err(Error::invalid("gate and up: columns", matrix.cols(), "an even number"));
         }
-        Ok(Self { matrix, order })
+        let (activation, per_expert) = (Activation::default(), PerExpert::default());
+        Ok(Self { matrix, order, activation, per_expert })
+    }
+
+    /// With another activation.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where its parameters are out of range, or it needs gates that are absent.
+    pub fn activation(self, activation: Activation) -> Result<Self> {
+        activation.check()?;
+        if self.order == GateUpOrder::UpOnly && !activation.works_without_gates() {
+            return Err(Error::invalid(
+                "activation without gates",
+                activation,
+                "one that has none",
+            ));
+        }
+        Ok(Self { activation, ..self })
+    }
+
+    /// With scales and biases of experts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where shapes do not fit these rows.
+    pub fn per_expert(self, per_expert: PerExpert<'a>) -> Result<Self> {
+        let experts = match per_expert.map {
+            Some(map) => {
+                agree("gate and up: rows of the map", map.rows(), self.matrix.rows())?;
+                map.experts()
+            }
+            None => 1,
+        };
+        if let Some(scale) = &per_expert.scale {
+            agree("scales of gate and up: rows", scale.rows(), experts)?;
+            agree("scales of gate and up: columns", scale.cols(), self.order.parts())?;
+        }
+        if let Some(bias) = &per_expert.bias {
+            agree("biases of gate and up: rows", bias.rows(), experts)?;
+            agree("biases of gate and up: columns", bias.cols(), self.matrix.cols())?;
+        }
+        Ok(Self { per_expert, ..self })
     }
 
     /// The values.
@@ -42,11 +109,33 @@ impl<'a> GateUp<'a> {
 
     /// Hidden values per row.
     pub fn ffn(&self) -> usize {
-        self.matrix.cols() / 2
+        self.matrix.cols() / self.order.parts()
+    }
+
+    fn admit(&self, to: &Admission<'_>) -> Result<()> {
+        to.lives_on("input", self.matrix.device())?;
+        let PerExpert { scale, bias, map } = self.per_expert;
+        for (operand, matrix) in [("scales", scale), ("biases", bias)] {
+            if let Some(matrix) = matrix {
+                to.lives_on(operand, matrix.device())?;
+            }
+        }
+        to.reads("map", map)
+    }
+
+    /// How hidden values come from gate and up.
+    pub fn function(&self) -> Activation {
+        self.activation
+    }
+
+    /// Scales and biases, if there are any.
+    pub fn affine(&self) -> Option<PerExpert<'a>> {
+        let PerExpert { scale, bias, .. } = self.per_expert;
+        (scale.is_some() || bias.is_some()).then_some(self.per_expert)
     }
 }
 
-/// `out[r][c] = gate / (1 + exp(-gate)) * up`.
+/// The hidden values of each row: `gate / (1 + exp(-gate)) * up`, or another [`Activation`].
 pub struct SwiGlu<'a> {
     gate_up: GateUp<'a>,
     out: MatrixMut<'a>,
@@ -71,7 +160,7 @@ impl<'a> SwiGlu<'a> {
 
 impl Operation for SwiGlu<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
-        to.lives_on("input", self.gate_up.matrix.device())?;
+        self.gate_up.admit(to)?;
         to.lives_on("output", self.out.device())
     }
 
@@ -149,7 +238,7 @@ impl<'a> SwiGluQuantize<'a> {
 
 impl Operation for SwiGluQuantize<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
-        to.lives_on("input", self.gate_up.matrix.device())?;
+        self.gate_up.admit(to)?;
         to.lives_on("output", self.out.device())?;
         to.reports(&self.report, self.out.rows())?;
         to.reads("map", self.map)
@@ -191,13 +280,35 @@ pub struct SharedOutput<'a> {
 
 /// `out[t]`: from +0, fma of weight and row `slot[t*k+j]` in ascending j, then
 /// fma of the shared expert's weight and row t.
+///
+/// The rows of experts can have a scale and a bias first, and the sum factors.
 pub struct Combine<'a> {
     y: Matrix<'a>,
     map: &'a RoutingMap,
     routes: RoutesView<'a>,
     shared: Option<SharedOutput<'a>>,
+    scale: Option<Matrix<'a>>,
+    bias: Option<Matrix<'a>>,
+    options: CombineOptions,
     out: MatrixMut<'a>,
     report: Option<ReportTo<'a>>,
+}
+
+/// Factors of a sum; each is 1, and changes nothing, unless it is set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CombineOptions {
+    /// Whether rows are weighed by the routes; without it each has weight 1.
+    pub weighed: bool,
+    /// Multiplies the shared expert's weight.
+    pub shared: f32,
+    /// Multiplies the sum.
+    pub sum: f32,
+}
+
+impl Default for CombineOptions {
+    fn default() -> Self {
+        Self { weighed: true, shared: 1.0, sum: 1.0 }
+    }
 }
 
 impl<'a> Combine<'a> {
@@ -225,7 +336,8 @@ impl<'a> Combine<'a> {
                 agree("combine: columns of the shared score", score.cols(), 1)?;
             }
         }
-        Ok(Self { y, map, routes, shared, out, report: None })
+        let (scale, bias, options) = (None, None, CombineOptions::default());
+        Ok(Self { y, map, routes, shared, scale, bias, options, out, report: None })
     }
 
     /// Reports the first token with an output value or a shared score that is not finite. What
@@ -234,6 +346,29 @@ impl<'a> Combine<'a> {
     pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
         self.report = report.map(|r| ReportTo::new(r, NonFinite::Output, NonFinite::SharedScore));
         self
+    }
+
+    /// Rows become `fma(y, scale, bias)` of their expert before they are weighed:
+    /// `scale` is experts x 1 (1 where there is none), `bias` experts x width (+0).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the shapes differ.
+    pub fn per_expert(self, scale: Option<Matrix<'a>>, bias: Option<Matrix<'a>>) -> Result<Self> {
+        if let Some(scale) = &scale {
+            agree("combine: rows of the scales", scale.rows(), self.map.experts())?;
+            agree("combine: columns of the scales", scale.cols(), 1)?;
+        }
+        if let Some(bias) = &bias {
+            agree("combine: rows of the biases", bias.rows(), self.map.experts())?;
+            agree("combine: columns of the biases", bias.cols(), self.y.cols())?;
+        }
+        Ok(Self { scale, bias, ..self })
+    }
+
+    /// With factors.
+    #[must_use]
+    pub fn options(self, options: CombineOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Expert outputs, in expert order.
@@ -255,6 +390,16 @@ impl<'a> Combine<'a> {
     pub fn shared(&self) -> Option<SharedOutput<'a>> {
         self.shared
     }
+
+    /// Scales and biases of the experts' rows, if there are any.
+    pub fn affine(&self) -> Option<(Option<Matrix<'a>>, Option<Matrix<'a>>)> {
+        (self.scale.is_some() || self.bias.is_some()).then_some((self.scale, self.bias))
+    }
+
+    /// Factors.
+    pub fn factors(&self) -> CombineOptions {
+        self.options
+    }
 }
 
 impl Operation for Combine<'_> {
@@ -264,6 +409,11 @@ impl Operation for Combine<'_> {
             to.lives_on("shared expert", shared.y.device())?;
             if let Some(score) = &shared.score {
                 to.lives_on("shared score", score.device())?;
+            }
+        }
+        for (operand, matrix) in [("scales", self.scale), ("biases", self.bias)] {
+            if let Some(matrix) = matrix {
+                to.lives_on(operand, matrix.device())?;
             }
         }
         to.lives_on("output", self.out.device())?;

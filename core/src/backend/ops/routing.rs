@@ -60,32 +60,24 @@ impl<'a> Checked<RouterScores<'a>> {
 /// routes hold the tokens of the scores.
 pub struct TopK<'a> {
     scores: Matrix<'a>,
-    norm: RouterNorm,
-    scale: f32,
+    options: RouterOptions,
+    bias: [Option<Slice<'a, f32>>; 2],
     routes: &'a mut DeviceRoutes,
     report: Option<ReportTo<'a>>,
 }
 
 impl<'a> TopK<'a> {
     /// `scores`: tokens x experts; `routes` says k and has room for the tokens.
-    /// Every weight is multiplied by `scale` at the end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the shapes differ or k exceeds the experts.
+    /// [`Error::Invalid`] where the shapes differ, or as [`RouterOptions::check`].
     pub fn new(
         scores: Matrix<'a>,
-        norm: RouterNorm,
-        scale: f32,
+        options: &RouterOptions,
         routes: &'a mut DeviceRoutes,
     ) -> Result<Self> {
         agree("top-k: columns of the scores", scores.cols(), routes.experts())?;
-        if routes.k() > routes.experts() {
-            return Err(Error::invalid(
-                "top-k: k",
-                routes.k(),
-                format!("at most the {} experts", routes.experts()),
-            ));
-        }
+        options.check(routes.experts(), routes.k(), false)?;
         if scores.rows() > routes.capacity() {
             return Err(Error::invalid(
                 "top-k: tokens",
@@ -94,7 +86,26 @@ impl<'a> TopK<'a> {
             ));
         }
         routes.forget();
-        Ok(Self { scores, norm, scale, routes, report: None })
+        Ok(Self { scores, options: *options, bias: [None; 2], routes, report: None })
+    }
+
+    /// With a bias on the scores, and one that only the choice sees; a value per expert each.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the lengths differ, or as [`RouterOptions::check`].
+    pub fn bias(
+        mut self,
+        score: Option<Slice<'a, f32>>,
+        selection: Option<Slice<'a, f32>>,
+    ) -> Result<Self> {
+        for (what, bias) in [("bias of the scores", &score), ("bias of the choice", &selection)] {
+            if let Some(bias) = bias {
+                agree(format!("top-k: {what}"), bias.len(), self.scores.cols())?;
+                self.options.check(self.routes.experts(), self.routes.k(), true)?;
+            }
+        }
+        self.bias = [score, selection];
+        Ok(self)
     }
 
     /// Reports the first token with a score that is not finite.
@@ -114,20 +125,33 @@ impl<'a> TopK<'a> {
         self.routes.k()
     }
 
-    /// Over what the weights are normalised.
-    pub fn norm(&self) -> RouterNorm {
-        self.norm
+    /// How scores become experts and weights.
+    pub fn options(&self) -> &RouterOptions {
+        &self.options
     }
 
-    /// What each weight is multiplied by at the end.
-    pub fn scale(&self) -> f32 {
-        self.scale
+    /// Whether it is a softmax of the scores as they are, over the chosen ones or over all.
+    pub fn is_plain(&self) -> bool {
+        self.options.is_plain() && self.bias.iter().all(Option::is_none)
+    }
+
+    /// The bias of the scores, if there is one.
+    pub fn score_bias(&self) -> Option<Slice<'a, f32>> {
+        self.bias[0]
+    }
+
+    /// The bias that only the choice sees, if there is one.
+    pub fn selection_bias(&self) -> Option<Slice<'a, f32>> {
+        self.bias[1]
     }
 }
 
 impl Operation for TopK<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
         to.lives_on("scores", self.scores.device())?;
+        for bias in self.bias.iter().flatten() {
+            to.lives_on("bias", bias.device())?;
+        }
         to.lives_on("routes", self.routes.device())?;
         to.reports(&self.report, self.scores.rows())?;
         match self.scores.rows() {

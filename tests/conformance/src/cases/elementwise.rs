@@ -1,7 +1,8 @@
 //! SwiGLU, fused and not, and combine.
 
 use strata_core::Layout;
-use strata_core::backend::ops::GateUpOrder;
+use strata_core::activation::Activation;
+use strata_core::backend::ops::{CombineOptions, GateUpOrder};
 
 use super::of;
 use crate::ops::{CombineCase, SharedKind, SwiGluCase};
@@ -54,7 +55,22 @@ const VALUES: &[Values] = &[
 pub(super) fn add(cases: &mut Vec<Case>) {
     let fused = [None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)];
     let swiglu = |routing, ffn, order, fused, values, (gap, offset)| {
-        of(Size::Quick, SwiGluCase { routing, ffn, order, fused, values, gap, offset })
+        let (activation, scaled, biased) = (Activation::SwiGlu, false, false);
+        of(
+            Size::Quick,
+            SwiGluCase {
+                routing,
+                ffn,
+                order,
+                fused,
+                activation,
+                scaled,
+                biased,
+                values,
+                gap,
+                offset,
+            },
+        )
     };
     for fused in fused {
         for order in [GateUpOrder::Split, GateUpOrder::Interleaved] {
@@ -75,6 +91,9 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             ffn: 640,
             order: GateUpOrder::Split,
             fused,
+            activation: Activation::SwiGlu,
+            scaled: false,
+            biased: false,
             values: Values::Mixed,
             gap: 0,
             offset: 0,
@@ -85,13 +104,94 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         for &(experts, k, tokens, width, choice, gap, offset) in COMBINES {
             let routing = Routing::new(experts, k, tokens, choice);
             let values = Values::Normal;
-            let case = CombineCase { routing, width, shared, values, gap, offset };
+            let case = CombineCase { shared, values, gap, offset, ..combine(routing, width) };
             cases.push(of(Size::Quick, case));
         }
         for &values in VALUES {
             let routing = Routing::new(8, 3, 13, Random);
-            let case = CombineCase { routing, width: 200, shared, values, gap: 0, offset: 0 };
+            let case = CombineCase { shared, values, ..combine(routing, 200) };
             cases.push(of(Size::Quick, case));
+        }
+        for &(experts, k, tokens, width, choice, gap, offset) in &COMBINES[1..9] {
+            let routing = Routing::new(experts, k, tokens, choice);
+            for (scaled, biased) in [(true, false), (false, true), (true, true)] {
+                let case =
+                    CombineCase { shared, scaled, biased, gap, offset, ..combine(routing, width) };
+                cases.push(of(Size::Quick, case));
+            }
+            let case = CombineCase { shared, gap, offset, ..combine(routing, width) };
+            let options = [
+                CombineOptions { weighed: false, ..CombineOptions::default() },
+                CombineOptions { shared: 0.3, sum: 0.7071068, weighed: true },
+            ];
+            for options in options {
+                cases.push(of(Size::Quick, CombineCase { options, ..case }));
+            }
+        }
+    }
+    activations(cases);
+}
+
+/// A combine of normal values.
+fn combine(routing: Routing, width: usize) -> CombineCase {
+    CombineCase {
+        routing,
+        width,
+        shared: SharedKind::None,
+        scaled: false,
+        biased: false,
+        options: CombineOptions::default(),
+        values: Values::Normal,
+        gap: 0,
+        offset: 0,
+    }
+}
+
+/// Every activation, with and without gates, scales and biases.
+fn activations(cases: &mut Vec<Case>) {
+    let activations = [
+        Activation::SwiGlu,
+        Activation::SwiGluClamped { limit: 0.75 },
+        Activation::SwiGluLimited { limit: 0.75 },
+        Activation::SwiGluOai { alpha: 1.702, limit: 0.9 },
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::Relu,
+        Activation::ReluSquared,
+        Activation::Situ { beta: 1.5, linear: 2.5 },
+        Activation::Situ { beta: 0.5, linear: 0.0 },
+    ];
+    let orders = [GateUpOrder::Split, GateUpOrder::Interleaved, GateUpOrder::UpOnly];
+    for activation in activations {
+        for order in orders {
+            if order == GateUpOrder::UpOnly && !activation.works_without_gates() {
+                continue;
+            }
+            for fused in [None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)] {
+                let case = SwiGluCase {
+                    routing: Routing::new(8, 2, 13, Random),
+                    ffn: 300,
+                    order,
+                    fused,
+                    activation,
+                    scaled: false,
+                    biased: false,
+                    values: Values::Normal,
+                    gap: 0,
+                    offset: 0,
+                };
+                let mut add = |case| cases.push(of(Size::Quick, case));
+                for &values in VALUES {
+                    add(SwiGluCase { values, ..case });
+                }
+                for (scaled, biased) in [(true, false), (false, true), (true, true)] {
+                    add(SwiGluCase { scaled, biased, ..case });
+                    for &(experts, k, tokens, ffn, gap, offset) in &SWIGLUS[1..7] {
+                        let routing = Routing::new(experts, k, tokens, Random);
+                        add(SwiGluCase { routing, ffn, gap, offset, scaled, biased, ..case });
+                    }
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use strata_core::WeightType;
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::RouterOptions;
 
 use super::of;
 use crate::ops::{LayerCase, LayerShape, SharedCase, Source, Trouble};
@@ -173,9 +173,8 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     let small = LayerShape { width: 64, ffn: 32, ..shape(T::Q8_0, T::Q8_0) };
     chunked(LayerCase::new(small, 1050), &[1, 7, 512, 8192], cases);
     let shared = Some(SHARED[0]);
-    let (source, norm, scale) = (Source::Router, RouterNorm::All, 2.5);
-    let case =
-        LayerCase { shared, source, norm, scale, ..LayerCase::new(shape(T::Q4_K, T::Q6_K), 40) };
+    let (source, router) = (Source::Router, RouterOptions::SOFTMAX.scaled(2.5));
+    let case = LayerCase { shared, source, router, ..LayerCase::new(shape(T::Q4_K, T::Q6_K), 40) };
     chunked(case, &[1, 7, 512], cases);
     let case = LayerCase { source: Source::Routes(Choice::Repeats), gap: 3, ..case };
     chunked(case, &[7], cases);

@@ -1,6 +1,6 @@
 //! Maps, top-k, router scores.
 
-use strata_core::routing::RouterNorm;
+use strata_core::routing::{Gating, GroupScore, Groups, Norm, RouterOptions};
 
 use super::of;
 use crate::ops::{MapCase, RouterCase, Scores, TopKCase};
@@ -144,11 +144,14 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         cases.push(of(Size::Full, MapCase { spare: 1, ..map(case) }));
     }
     for &(experts, k, tokens, scores, gap) in TOP_KS {
-        for (norm, scale) in [(RouterNorm::Chosen, 1.0), (RouterNorm::All, 2.5)] {
-            let case = TopKCase { experts, k, tokens, scores, norm, scale, gap };
+        for options in [RouterOptions::SOFTMAX_OF_CHOSEN, RouterOptions::SOFTMAX.scaled(2.5)] {
+            let (score_bias, selection_bias) = (false, false);
+            let case =
+                TopKCase { experts, k, tokens, scores, options, score_bias, selection_bias, gap };
             cases.push(of(Size::Quick, case));
         }
     }
+    routers(cases);
     for &(experts, tokens, width, values, gap, offset) in ROUTERS {
         let case = RouterCase { tokens, experts, width, values, gap, offset };
         cases.push(of(Size::Quick, case));
@@ -162,4 +165,69 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         offset: 0,
     };
     cases.push(of(Size::Full, wide));
+}
+
+/// E, k, T, scores, gap, groups, groups used.
+const CHOICES: &[(usize, usize, usize, Scores, usize, usize, usize)] = &[
+    (256, 8, 130, Scores::Values(Values::Normal), 0, 8, 4),
+    (256, 8, 40, Scores::Ties, 0, 8, 4),
+    (256, 8, 40, Scores::Special, 3, 8, 4),
+    (256, 8, 9, Scores::Equal, 0, 8, 2),
+    (160, 6, 40, Scores::Values(Values::Wide), 0, 8, 3),
+    (512, 22, 33, Scores::Values(Values::Normal), 0, 1, 1),
+    (1024, 32, 17, Scores::Values(Values::Normal), 0, 64, 5),
+    (1024, 32, 5, Scores::Special, 0, 16, 16),
+    (288, 8, 40, Scores::Values(Values::OneNan), 0, 9, 3),
+    (64, 6, 40, Scores::Values(Values::Nans), 0, 64, 7),
+    (33, 3, 40, Scores::Values(Values::Infinities), 1, 11, 2),
+    (33, 3, 40, Scores::Values(Values::Huge), 0, 3, 1),
+    (16, 2, 300, Scores::Values(Values::Normal), 0, 4, 2),
+    (16, 2, 40, Scores::Values(Values::NegativeZero), 0, 4, 1),
+    (7, 7, 20, Scores::Values(Values::Subnormal), 0, 7, 7),
+    (128, 1, 40, Scores::Values(Values::Normal), 2, 2, 1),
+    (1, 1, 3, Scores::Values(Values::Normal), 0, 1, 1),
+    (256, 8, 0, Scores::Values(Values::Normal), 0, 8, 4),
+    (256, 8, 1, Scores::Values(Values::Normal), 0, 8, 4),
+];
+
+/// Every router on every choice, and biases where it can have them.
+fn routers(cases: &mut Vec<Case>) {
+    const NONE: RouterOptions = RouterOptions::SOFTMAX;
+    let sparsemixer = Gating::Sparsemixer { near: 0.02 };
+    let sum = Norm::Sum { epsilon: 1e-20, least: 0.0 };
+    let least = Norm::Sum { epsilon: 0.0, least: 1e-2 };
+    let routers = [
+        RouterOptions { gating: Gating::Sigmoid, ..NONE },
+        RouterOptions { gating: Gating::Sigmoid, norm: sum, scale: 2.5, ..NONE },
+        RouterOptions { gating: Gating::SqrtSoftplus, norm: sum, scale: 1.5, ..NONE },
+        RouterOptions { norm: least, ..NONE },
+        RouterOptions { softcap: 2.0, ..NONE },
+        RouterOptions { gating: Gating::SoftmaxOfChosen, ..NONE },
+        RouterOptions { gating: sparsemixer, ..NONE },
+    ];
+    for &(experts, k, tokens, scores, gap, count, used) in CHOICES {
+        for (i, options) in routers.into_iter().enumerate() {
+            let score = [GroupScore::TopTwo, GroupScore::Max][i % 2];
+            let grouped = RouterOptions { groups: Some(Groups { count, used, score }), ..options };
+            let mut add = |options, score_bias, selection_bias| {
+                let case = TopKCase {
+                    experts,
+                    k,
+                    tokens,
+                    scores,
+                    options,
+                    score_bias,
+                    selection_bias,
+                    gap,
+                };
+                cases.push(of(Size::Quick, case));
+            };
+            add(options, i % 2 == 1, false);
+            if options.gating != sparsemixer {
+                add(options, false, true);
+                add(grouped, false, false);
+                add(grouped, true, true);
+            }
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! SwiGLU, fused and not, and combine.
 
 use strata_core::Layout;
+use strata_core::activation::Activation;
 use strata_core::backend::Report;
 use strata_core::backend::ops::{
-    Combine, GateUp, GateUpOrder, QuantizeRows, SharedOutput, SwiGlu, SwiGluQuantize,
+    Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, QuantizeRows, SharedOutput, SwiGlu,
+    SwiGluQuantize,
 };
 
 use super::{InMatrix, Mapped, report_output};
@@ -22,6 +24,12 @@ pub struct SwiGluCase {
     pub order: GateUpOrder,
     /// The layout to quantize in, fused; f32 where there is none.
     pub fused: Option<Layout>,
+    /// Hidden values from gate and up.
+    pub activation: Activation,
+    /// Whether experts have scales.
+    pub scaled: bool,
+    /// Whether they have biases.
+    pub biased: bool,
     /// What gate and up hold.
     pub values: Values,
     /// Values between rows.
@@ -32,13 +40,21 @@ pub struct SwiGluCase {
 
 impl std::fmt::Display for SwiGluCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { routing, ffn, order, fused, values, gap, offset } = self;
+        let Self { routing, ffn, order, fused, activation, values, gap, offset, .. } = self;
         match fused {
             Some(layout) => write!(f, "swiglu-quantize/{layout}/")?,
             None => f.write_str("swiglu/")?,
         }
-        let order = if *order == GateUpOrder::Split { "split" } else { "interleaved" };
-        write!(f, "{order}/{routing}/ffn={ffn}")?;
+        f.write_str(match order {
+            GateUpOrder::Split => "split",
+            GateUpOrder::Interleaved => "interleaved",
+            GateUpOrder::UpOnly => "up-only",
+        })?;
+        write!(f, "/{routing}/ffn={ffn}")?;
+        if *activation != Activation::SwiGlu {
+            write!(f, "/{activation}")?;
+        }
+        affine(f, self.scaled, self.biased)?;
         if gap + offset > 0 {
             write!(f, ",gap={gap},offset={offset}")?;
         }
@@ -51,17 +67,29 @@ impl Op for SwiGluCase {
         let backend = stage.backend;
         let Self { routing, ffn, gap, offset, .. } = *self;
         let rows = routing.rows();
-        let values = self.values.fill(1, rows, 2 * ffn);
-        let x = InMatrix::new(backend, &values, rows, 2 * ffn, gap, offset)?;
-        let gate_up = GateUp::new(x.view()?, self.order)?;
+        let (parts, experts) = (self.order.parts(), routing.experts);
+        let cols = parts * ffn;
+        let values = self.values.fill(1, rows, cols);
+        let x = InMatrix::new(backend, &values, rows, cols, gap, offset)?;
+        let mapped = Mapped::new(backend, &routing.routes(1))?;
+        // Of one expert: rows are tokens, as the shared expert's are.
+        let map = (routing.experts > 1).then_some(&mapped.map);
+        let of_experts = |seed, cols| {
+            let values = Values::Normal.fill(seed, experts, cols);
+            InMatrix::new(backend, &values, experts, cols, gap, offset)
+        };
+        let (scale, bias) = (of_experts(21, parts)?, of_experts(22, cols)?);
+        let mut gate_up = GateUp::new(x.view()?, self.order)?.activation(self.activation)?;
+        if self.scaled || self.biased {
+            let scale = if self.scaled { Some(scale.view()?) } else { None };
+            let bias = if self.biased { Some(bias.view()?) } else { None };
+            gate_up = gate_up.per_expert(PerExpert { scale, bias, map })?;
+        }
         let Some(layout) = self.fused else {
             let mut out = OutMatrix::new(backend, rows, ffn, ffn + gap, offset)?;
             SwiGlu::new(gate_up, out.view()?)?.launch(backend)?;
             return Ok(vec![out.read(backend, "hidden")?]);
         };
-        let mapped = Mapped::new(backend, &routing.routes(1))?;
-        // Of one expert: rows are tokens, as the shared expert's are.
-        let map = (routing.experts > 1).then_some(&mapped.map);
         let mut out = OutQ8::new(backend, layout, rows, ffn)?;
         let mut report = Report::new(backend)?;
         let to = Some(&mut report);
@@ -100,6 +128,12 @@ pub struct CombineCase {
     pub width: usize,
     /// The shared expert.
     pub shared: SharedKind,
+    /// Whether experts have scales.
+    pub scaled: bool,
+    /// Whether they have biases.
+    pub biased: bool,
+    /// Factors.
+    pub options: CombineOptions,
     /// What the rows hold.
     pub values: Values,
     /// Values between rows of every matrix.
@@ -110,13 +144,18 @@ pub struct CombineCase {
 
 impl std::fmt::Display for CombineCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { routing, width, shared, values, gap, offset } = self;
+        let Self { routing, width, shared, values, gap, offset, options, .. } = self;
         let shared = match shared {
             SharedKind::None => "alone",
             SharedKind::Plain => "shared",
             SharedKind::Gated => "shared-gated",
         };
         write!(f, "combine/{shared}/{routing}/width={width}")?;
+        affine(f, self.scaled, self.biased)?;
+        if *options != CombineOptions::default() {
+            let CombineOptions { weighed, shared, sum } = options;
+            write!(f, "/weighed={weighed},shared={shared},sum={sum}")?;
+        }
         if gap + offset > 0 {
             write!(f, ",gap={gap},offset={offset}")?;
         }
@@ -146,7 +185,27 @@ impl Op for CombineCase {
         };
         let mut out = OutMatrix::new(backend, tokens, width, width + gap, offset)?;
         let routes = mapped.routes.view();
-        Combine::new(y.view()?, &mapped.map, routes, shared, out.view()?)?.launch(backend)?;
+        let experts = routing.experts;
+        let of_experts = |seed, cols| {
+            let values = Values::Normal.fill(seed, experts, cols);
+            InMatrix::new(backend, &values, experts, cols, gap, offset)
+        };
+        let (scale, bias) = (of_experts(23, 1)?, of_experts(24, width)?);
+        let scale = if self.scaled { Some(scale.view()?) } else { None };
+        let bias = if self.biased { Some(bias.view()?) } else { None };
+        Combine::new(y.view()?, &mapped.map, routes, shared, out.view()?)?
+            .per_expert(scale, bias)?
+            .options(self.options)
+            .launch(backend)?;
         Ok(vec![out.read(backend, "tokens")?])
     }
+}
+
+fn affine(f: &mut std::fmt::Formatter<'_>, scaled: bool, biased: bool) -> std::fmt::Result {
+    f.write_str(match (scaled, biased) {
+        (false, false) => "",
+        (true, false) => "/scales",
+        (false, true) => "/biases",
+        (true, true) => "/scales,biases",
+    })
 }

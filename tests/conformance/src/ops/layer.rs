@@ -8,7 +8,7 @@ use strata_core::prefill::{
     Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
     Tensor, Workspace,
 };
-use strata_core::routing::{Map, RouterNorm, Routes};
+use strata_core::routing::{Map, RouterBias, RouterOptions, Routes};
 use strata_core::{Result, WeightType, reference};
 
 use super::InMatrix;
@@ -98,10 +98,8 @@ pub struct LayerCase {
     pub shared: Option<SharedCase>,
     /// Where the routes come from.
     pub source: Source,
-    /// Over what weights are normalised.
-    pub norm: RouterNorm,
-    /// What every weight is multiplied by.
-    pub scale: f32,
+    /// How scores become experts and weights.
+    pub router: RouterOptions,
     /// Tokens.
     pub tokens: usize,
     /// What they hold.
@@ -129,8 +127,7 @@ impl LayerCase {
             shape,
             shared: None,
             source: Source::Router,
-            norm: RouterNorm::Chosen,
-            scale: 1.0,
+            router: RouterOptions::SOFTMAX_OF_CHOSEN,
             tokens,
             values: Values::Normal,
             gap: 0,
@@ -181,7 +178,7 @@ impl LayerCase {
         Routing::new(experts, k, self.tokens, choice).routes(7)
     }
 
-    fn router(&self) -> Vec<f32> {
+    fn router_weights(&self) -> Vec<f32> {
         let LayerShape { experts, width, .. } = self.shape;
         let scale = 1.0 / (width as f32).sqrt();
         Values::Normal.fill(8, experts, width).into_iter().map(|v| v * scale).collect()
@@ -218,8 +215,8 @@ impl LayerCase {
         let down = tensor(Part::new("down", down, experts, width, ffn, 11))?;
         let mut layer = MoeLayer::new(gate_up, down, k)?;
         if self.source == Source::Router {
-            let router = Router::new(backend, &self.router(), experts, width)?;
-            layer = layer.with_router(router, self.norm, self.scale)?;
+            let router = Router::new(backend, &self.router_weights(), experts, width)?;
+            layer = layer.with_router(router, &self.router)?;
         }
         if let Some(SharedCase { ffn, ty, gated }) = self.shared {
             let gate_up = GateUpWeights::Separate {
@@ -343,9 +340,8 @@ impl std::fmt::Display for LayerCase {
             Source::Scores => f.write_str("/scores")?,
             Source::Routes(choice) => write!(f, "/routes={choice:?}")?,
         }
-        if self.norm == RouterNorm::All || self.scale != 1.0 {
-            let norm = if self.norm == RouterNorm::All { "all" } else { "chosen" };
-            write!(f, "/norm={norm},scale={}", self.scale)?;
+        if self.router != RouterOptions::SOFTMAX_OF_CHOSEN {
+            write!(f, "/by={}", self.router)?;
         }
         write!(f, "/{}/{}/chunk={}", self.values, self.mode.name(), self.chunk)?;
         f.write_str(if self.fused { "/fused" } else { "/unfused" })?;
@@ -405,14 +401,14 @@ pub fn host_layer(case: &LayerCase) -> Vec<f32> {
         source => {
             let scores = match source {
                 Source::Scores => case.scores(),
-                _ => reference::router_scores(&x, &case.router(), width),
+                _ => reference::router_scores(&x, &case.router_weights(), width),
             };
             // A layer without a router normalises over the chosen, unscaled.
-            let (norm, scale) = match source {
-                Source::Router => (case.norm, case.scale),
-                _ => (RouterNorm::Chosen, 1.0),
+            let options = match source {
+                Source::Router => case.router,
+                _ => RouterOptions::SOFTMAX_OF_CHOSEN,
             };
-            Routes::top_k(&scores, experts, k, norm, scale).expect("shapes fit")
+            Routes::top_k(&scores, experts, k, &options, RouterBias::default()).expect("shapes fit")
         }
     };
     // One FFN on the tokens given, gate and up rows apart.
@@ -461,5 +457,6 @@ pub fn host_layer(case: &LayerCase) -> Vec<f32> {
         (y, gated.then(|| reference::router_scores(&x, &gate, width)))
     });
     let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
-    reference::combine(&y, width, &map.slot, routes.weights(), k, shared)
+    let with = reference::CombineWith { shared, ..Default::default() };
+    reference::combine(&y, width, &map.slot, routes.weights(), k, &with)
 }

@@ -8,7 +8,7 @@ use strata_core::backend::ops::{
     Weights,
 };
 use strata_core::backend::{Buffer, DeviceRoutes, RoutingMap};
-use strata_core::routing::{RouterNorm, Routes};
+use strata_core::routing::{RouterOptions, Routes};
 use strata_core::{Result, WeightType};
 
 use super::Mapped;
@@ -216,7 +216,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
             |b| {
                 let scores = Matrix::dense("scores", &b.floats, 4, 3)?;
                 let mut routes = DeviceRoutes::with_capacity(b.backend, 4, 4, 3)?;
-                TopK::new(scores, RouterNorm::Chosen, 1.0, &mut routes)?.launch(b.backend)
+                TopK::new(scores, &RouterOptions::SOFTMAX_OF_CHOSEN, &mut routes)?.launch(b.backend)
             },
             "top-k: k: given 4, expected at most the 3 experts",
         ),
@@ -225,7 +225,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
             |b| {
                 let scores = Matrix::dense("scores", &b.floats, 4, 5)?;
                 let mut routes = DeviceRoutes::with_capacity(b.backend, 4, 2, 3)?;
-                TopK::new(scores, RouterNorm::Chosen, 1.0, &mut routes)?.launch(b.backend)
+                TopK::new(scores, &RouterOptions::SOFTMAX_OF_CHOSEN, &mut routes)?.launch(b.backend)
             },
             "top-k: columns of the scores: given 5, expected 3",
         ),
@@ -426,7 +426,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
                 let other = b.backend.fork()?;
                 MapRoutes::new(b.mapped.routes.view(), &mut b.mapped.map)?.launch(b.backend)?;
                 let scores = Matrix::dense("scores", &b.floats, 4, 3)?;
-                TopK::new(scores, RouterNorm::All, 1.0, &mut b.mapped.routes)?.launch(&*other)
+                TopK::new(scores, &RouterOptions::SOFTMAX, &mut b.mapped.routes)?.launch(&*other)
             },
             "top-k: routes: another stream used it last, expected one that was synchronized since",
         ),

@@ -3,7 +3,7 @@
 use strata_core::Error;
 use strata_core::backend::ops::{MapRoutes, RouterScores, TopK};
 use strata_core::backend::{Backend, DeviceRoutes, Report, RoutingMap, Slice};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::RouterOptions;
 
 use super::{InMatrix, report_output};
 use crate::output::{Output, Shape};
@@ -120,19 +120,22 @@ pub struct TopKCase {
     pub tokens: usize,
     /// What the scores are.
     pub scores: Scores,
-    /// Over what the weights are normalised.
-    pub norm: RouterNorm,
-    /// What every weight is multiplied by.
-    pub scale: f32,
+    /// How scores become experts and weights.
+    pub options: RouterOptions,
+    /// Whether the scores have a bias.
+    pub score_bias: bool,
+    /// Whether the choice has one.
+    pub selection_bias: bool,
     /// Values between the rows of the scores.
     pub gap: usize,
 }
 
 impl std::fmt::Display for TopKCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { experts, k, tokens, scores, norm, scale, gap } = self;
-        let norm = if *norm == RouterNorm::All { "all" } else { "chosen" };
-        write!(f, "top-k/E={experts},k={k}/T={tokens}/{scores}/norm={norm},scale={scale}")?;
+        let Self { experts, k, tokens, scores, options, score_bias, selection_bias, gap } = self;
+        write!(f, "top-k/E={experts},k={k}/T={tokens}/{scores}/by={options}")?;
+        f.write_str(if *score_bias { ",score-bias" } else { "" })?;
+        f.write_str(if *selection_bias { ",selection-bias" } else { "" })?;
         if *gap > 0 {
             write!(f, ",stride={}", experts + gap)?;
         }
@@ -151,7 +154,13 @@ impl Op for TopKCase {
         let mut routes = DeviceRoutes::with_capacity(backend, tokens + SPARE, k, experts)?;
         routes.wipe(backend, POISON)?;
         let mut report = Report::new(backend)?;
-        TopK::new(scores.view()?, self.norm, self.scale, &mut routes)?
+        let bias = |seed| Values::Normal.fill(seed, 1, experts);
+        let (score, selection) = (backend.from_slice(&bias(31))?, backend.from_slice(&bias(32))?);
+        TopK::new(scores.view()?, &self.options, &mut routes)?
+            .bias(
+                self.score_bias.then(|| score.view()),
+                self.selection_bias.then(|| selection.view()),
+            )?
             .report(Some(&mut report))
             .launch(backend)?;
         let (ids, weights) = routes.whole();

@@ -6,7 +6,7 @@ use strata_core::backend::ops::{
 };
 use strata_core::backend::{Backend, DeviceRoutes, RoutingMap};
 use strata_core::prefill::{Options, Workspace};
-use strata_core::routing::RouterNorm;
+use strata_core::routing::RouterOptions;
 use strata_core::{Error, Layout, WeightType};
 
 use super::LayerCase;
@@ -264,7 +264,7 @@ impl Op for ScoresOverwritten {
             routes.wipe(backend, POISON)?;
             backend.synchronize()?;
             let view = Matrix::dense("scores", &scores, tokens, experts)?;
-            TopK::new(view, RouterNorm::Chosen, 1.0, &mut routes)?.launch(backend)?;
+            TopK::new(view, &RouterOptions::SOFTMAX_OF_CHOSEN, &mut routes)?.launch(backend)?;
             // Buffers of values are not tracked: nothing orders these behind the launch. First all
             // are the same, then NaN, then minus infinity and large by turns.
             for byte in [0x00, 0xff, 0x7f, 0x00, 0xff] {

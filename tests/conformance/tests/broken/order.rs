@@ -2,7 +2,7 @@
 
 use strata_conformance::ReferenceBackend;
 use strata_core::backend::{Backend, Buffer, DeviceRoutes, Event, HostBytes, RoutingMap, ops};
-use strata_core::routing::{RouterNorm, Routes};
+use strata_core::routing::{RouterOptions, Routes};
 use strata_core::{Error, Layout, Result, WeightType, q8_1};
 use strata_cpu::{CpuBackend, CpuOptions};
 
@@ -139,7 +139,7 @@ impl Operands {
             }
             "top-k" => {
                 let scores = rows(TOKENS, EXPERTS)?;
-                ops::TopK::new(scores, RouterNorm::Chosen, 1.0, routes)?.launch(backend)
+                ops::TopK::new(scores, &RouterOptions::SOFTMAX_OF_CHOSEN, routes)?.launch(backend)
             }
             "map" => ops::MapRoutes::new(routes.view(), map)?.launch(backend),
             "swiglu" => ops::SwiGlu::new(gate_up()?, out(y, TOKENS, WIDTH / 2)?)?.launch(backend),
