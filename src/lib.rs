@@ -43,6 +43,7 @@
 //! - [`prefill`]: a layer, from a seed or a GGUF file, and how it is run.
 //! - [`backend`]: the traits and the checked operations below it.
 //! - [`raw`]: single steps over files of plain values, for other programs.
+//! - [`model`]: whole models: tokenizer, template, configuration, sessions, the choice of tokens.
 //! - [`npy`]: activations as NumPy writes them.
 
 #[cfg(target_endian = "big")]
@@ -53,7 +54,9 @@ pub mod npy;
 pub mod raw;
 
 pub use device::Device;
+pub use strata_model as model;
+
 pub use strata_core::{
-    Error, Layout, Result, WeightType, backend, error, format, gguf, numerics, prefill, q8_1,
-    reference, routing, rows,
+    Error, Layout, Result, WeightType, backend, error, format, gguf, host_memory, host_room,
+    host_vec, numerics, prefill, q8_1, reference, routing, rows,
 };

@@ -63,10 +63,12 @@ impl Header {
         };
         if fields.descr != "<f4" {
             let given = format!("'{}'", fields.descr.escape_debug());
-            return invalid("descr", given, "'<f4', little-endian f32");
+            let expected = "'<f4', little-endian f32: x.astype('<f4') makes it";
+            return invalid("descr", given, expected);
         }
         if fields.fortran_order {
-            return invalid("fortran_order", "True".into(), "False");
+            let expected = "False: numpy.ascontiguousarray(x) makes it";
+            return invalid("fortran_order", "True".into(), expected);
         }
         let [rows, cols] = fields.shape[..] else {
             let given = format!("{} dimensions", fields.shape.len());

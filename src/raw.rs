@@ -10,7 +10,7 @@ use crate::backend::ops::{
 use crate::backend::{Backend, DeviceRoutes, HostBytes, RoutingMap};
 use crate::routing::Routes;
 use crate::rows::RowFormat;
-use crate::{Error, Layout, Result, WeightType, format, q8_1};
+use crate::{Error, Layout, Result, WeightType, format, host_vec, q8_1};
 
 /// Where quantized activations go: the blocks that products read, or row-major ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Quantize {
     /// [`Error::Invalid`] where the input has another size, and those of the backend.
     pub fn run(&self, backend: &dyn Backend, input: &[u8]) -> Result<Vec<u8>> {
         expect_bytes("input", input, self.input_bytes)?;
-        let x = f32s(input);
+        let x = f32s(input)?;
         let layout = match self.format {
             ActivationFormat::Rows(format) => return format.quantize(&x, self.cols),
             ActivationFormat::Product(layout) => layout,
@@ -157,9 +157,9 @@ impl Dequantize {
     /// [`Error::Invalid`] where the input has another size.
     pub fn run(&self, input: &[u8]) -> Result<Vec<u8>> {
         expect_bytes("input", input, self.input_bytes)?;
-        let mut values = vec![0.0; self.output_bytes / 4];
+        let mut values = host_vec(self.output_bytes / 4)?;
         format::dequantize(self.ty, input, &mut values)?;
-        Ok(bytes_of(&values))
+        bytes_of(&values)
     }
 }
 
@@ -276,7 +276,7 @@ impl Mmq {
 
         let weights = backend.import(weights)?;
         let weights = Weights::dense("weights", &weights, self.ty, experts, self.rows, self.cols)?;
-        let x = backend.from_slice(&f32s(input))?;
+        let x = backend.from_slice(&f32s(input)?)?;
         let x = Matrix::dense("input", &x, self.input_rows, self.cols)?;
         let mut q8 = backend.alloc::<u8>(q8_bytes)?;
         let layout = self.ty.layout();
@@ -301,26 +301,33 @@ impl Mmq {
         Product::new(weights, activations, rows_of, to)?.launch(backend)?;
         let y: Vec<f32> = backend.download(&dst)?;
         let Some(map) = map else {
-            return Ok(bytes_of(&y));
+            return bytes_of(&y);
         };
         let slots: Vec<u32> = backend.download(map.slot())?;
-        let mut ordered = Vec::with_capacity(self.output_bytes);
-        for slot in slots {
+        let mut ordered: Vec<u8> = host_vec(self.output_bytes)?;
+        for (slot, to) in slots.into_iter().zip(ordered.chunks_exact_mut(self.rows * 4)) {
             let row = &y[slot as usize * self.rows..][..self.rows];
-            ordered.extend(row.iter().flat_map(|v| v.to_le_bytes()));
+            to.copy_from_slice(bytemuck::cast_slice(row));
         }
         Ok(ordered)
     }
 }
 
 /// Little-endian bytes to values.
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+fn f32s(bytes: &[u8]) -> Result<Vec<f32>> {
+    let mut values = host_vec(bytes.len() / 4)?;
+    bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
+    Ok(values)
 }
 
 /// Values to little-endian bytes.
-pub fn bytes_of(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+pub fn bytes_of(values: &[f32]) -> Result<Vec<u8>> {
+    let mut bytes = host_vec(size_of_val(values))?;
+    bytes.copy_from_slice(bytemuck::cast_slice(values));
+    Ok(bytes)
 }
 
 fn row_bytes(ty: WeightType, cols: usize) -> Result<usize> {
@@ -394,7 +401,8 @@ mod tests {
         let ids = [2, 0, 1, 1, 0, 2, 2, 1];
         let id_bytes: Vec<u8> = ids.iter().flat_map(|id: &i32| id.to_le_bytes()).collect();
         let job = Mmq::new(ty, rows, cols, tokens, Some(Routed { experts, k })).unwrap();
-        let out = job.run(&*cpu(), weights.clone().into(), &bytes_of(&x), &id_bytes).unwrap();
+        let out =
+            job.run(&*cpu(), weights.clone().into(), &bytes_of(&x).unwrap(), &id_bytes).unwrap();
         assert_eq!(out.len(), job.output_bytes());
 
         let q8 = reference::quantize(&x, tokens, cols, cols, None, ty.layout());
@@ -404,7 +412,7 @@ mod tests {
             let expert = &weights[id as usize * rows * row..][..rows * row];
             wanted.extend(reference::mmq(ty, expert, rows, cols, row, &q8, tokens, &[i / k]));
         }
-        assert_eq!(out, bytes_of(&wanted));
+        assert_eq!(out, bytes_of(&wanted).unwrap());
     }
 
     #[test]
@@ -417,10 +425,10 @@ mod tests {
         let wanted = reference::mmq(ty, &weights, rows, cols, row, &q8, tokens, &[0, 1, 2]);
 
         let job = Quantize::new(ActivationFormat::Product(ty.layout()), tokens, cols).unwrap();
-        assert_eq!(job.run(&*cpu(), &bytes_of(&x)).unwrap(), q8);
+        assert_eq!(job.run(&*cpu(), &bytes_of(&x).unwrap()).unwrap(), q8);
         let job = Mmq::new(ty, rows, cols, tokens, None).unwrap();
-        let out = job.run(&*cpu(), weights.into(), &bytes_of(&x), &[]).unwrap();
-        assert_eq!(out, bytes_of(&wanted));
+        let out = job.run(&*cpu(), weights.into(), &bytes_of(&x).unwrap(), &[]).unwrap();
+        assert_eq!(out, bytes_of(&wanted).unwrap());
     }
 
     #[test]

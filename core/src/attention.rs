@@ -47,6 +47,15 @@ impl Reach {
     }
 }
 
+/// Which values of a head a rotation turns together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    /// 2 i and 2 i + 1.
+    Interleaved,
+    /// i and i + half of the turned values.
+    Halves,
+}
+
 /// The numbers of an attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {

@@ -80,6 +80,15 @@ pub enum Error {
         what: String,
     },
 
+    /// A step that a backend has no kernel for.
+    #[error("{operation}: {device} has no kernel for it")]
+    Unsupported {
+        /// The step.
+        operation: &'static str,
+        /// The device, as `cuda:0`.
+        device: String,
+    },
+
     /// A device has not enough memory left.
     #[error("{device}: out of memory: asked for {asked} bytes, {free} of {total} bytes are free")]
     OutOfMemory {

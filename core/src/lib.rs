@@ -18,8 +18,10 @@ pub mod activation;
 pub mod attention;
 pub mod backend;
 pub mod error;
+pub mod floats;
 pub mod format;
 pub mod gguf;
+mod host_memory;
 pub mod numerics;
 pub mod prefill;
 pub mod q8_1;
@@ -29,4 +31,5 @@ pub mod rows;
 
 pub use error::{Error, Result};
 pub use format::WeightType;
+pub use host_memory::{host_memory, host_room, host_vec};
 pub use q8_1::Layout;

@@ -22,6 +22,16 @@ pub fn canonical(x: f32) -> f32 {
     if x.is_nan() { f32::from_bits(NAN_F32) } else { x }
 }
 
+/// The largest magnitude among values, NaN left out; none where there is nothing but NaN.
+///
+/// By their bits, as `f32::max` of a signalling NaN is NaN on some processors (AArch64's `fmaxnm`)
+/// and would forget what came before.
+#[inline]
+pub fn largest_magnitude(x: &[f32]) -> Option<f32> {
+    let bits = x.iter().map(|x| x.abs().to_bits());
+    bits.filter(|&bits| bits <= f32::INFINITY.to_bits()).max().map(f32::from_bits)
+}
+
 /// f32 to f16 bits: nearest even, overflow to infinity, canonical NaN.
 #[inline]
 pub fn f16_bits(x: f32) -> u16 {

@@ -1,7 +1,7 @@
 //! Row-major activation formats: Q8_0, Q8_1 and Q8_K blocks, row after row,
 //! as the vector (decode) path of other engines reads them.
 
-use crate::numerics::f16_bits;
+use crate::numerics::{f16_bits, largest_magnitude};
 use crate::{Error, Result};
 
 /// A row-major activation format.
@@ -103,7 +103,7 @@ fn low_byte(x: f32) -> i8 {
 
 /// d and the codes of 32 values.
 fn codes(x: &[f32]) -> (f32, [i8; 32]) {
-    let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let amax = largest_magnitude(x).unwrap_or(0.0);
     let d = amax / 127.0;
     let id = if d != 0.0 { 1.0 / d } else { 0.0 };
     (d, std::array::from_fn(|i| low_byte(x[i] * id)))

@@ -3,7 +3,9 @@
 mod gguf_support;
 
 use gguf_support::{Raw, SHAPE, Shape, error, model, moe_writer, names, string};
-use strata_core::gguf::{GgufError, GgufFile};
+use strata_core::WeightType;
+use strata_core::gguf::{GgufError, GgufFile, TensorType, Writer};
+use strata_core::prefill::plan_moe;
 
 const F32: u32 = 0;
 const Q4_0: u32 = 2;
@@ -123,12 +125,34 @@ fn big_endian() {
 
 #[test]
 fn zero_dimensions() {
-    names(&good().tensor("b", &[], F32, 0).error(), &["tensor b", "count of dims", "given 0"]);
     let five = good().tensor("b", &[1; 5], F32, 0).error();
-    names(&five, &["tensor b", "count of dims", "given 5", "1 to 4"]);
-    for (i, dims) in [[0, 2, 2], [2, 0, 2], [2, 2, 0]].iter().enumerate() {
-        let message = good().tensor("b", dims, F32, 0).error();
-        names(&message, &["tensor b", &format!("dims[{i}]"), "given 0"]);
+    names(&five, &["tensor b", "count of dims", "given 5", "0 to 4"]);
+    // A scalar, and tensors of no values: writers make them, and nothing may use them.
+    for (dims, bytes) in
+        [(&[][..], 4), (&[0], 0), (&[0, 2, 2], 0), (&[2, 0, 2], 0), (&[2, 2, 0], 0)]
+    {
+        let raw = good().tensor("b", dims, F32, 32).data(64).bytes();
+        let file = GgufFile::from_bytes("hostile.gguf", raw).unwrap();
+        let tensor = file.tensor("b").unwrap();
+        assert_eq!((tensor.dims(), tensor.bytes()), (dims, bytes));
+        assert_eq!(file.tensor_bytes(tensor).unwrap().len(), bytes);
+    }
+    // Where one is used, it is refused.
+    for dims in [[64, 0, 4], [64, 32, 0], [0, 32, 4]] {
+        let mut writer = moe_writer(SHAPE, false, |name| !name.contains("exps"));
+        for stem in ["gate", "up"] {
+            writer.tensor(
+                format!("blk.0.ffn_{stem}_exps.weight"),
+                &dims,
+                TensorType::Weight(WeightType::Q4_0),
+                vec![],
+            );
+        }
+        let down = [dims[1], dims[0], dims[2]];
+        let q4 = TensorType::Weight(WeightType::Q4_0);
+        writer.tensor("blk.0.ffn_down_exps.weight", &down, q4, vec![]);
+        let message = model(&writer).moe(0).unwrap_err().to_string();
+        names(&message, &["given", "expected"]);
     }
 }
 
@@ -171,12 +195,14 @@ fn missing_ffn_down_exps() {
         let message = gguf.moe(0).unwrap_err().to_string();
         names(&message, &["blk.0.ffn_down_exps.weight", "given nothing", "is there"]);
     }
-    for (left_out, needed_by) in
-        [("ffn_gate_exps", "ffn_up_exps"), ("ffn_up_exps", "ffn_gate_exps")]
-    {
+    let gguf = model(&moe_writer(SHAPE, false, |name| !name.contains("ffn_up_exps")));
+    let message = gguf.moe(0).unwrap_err().to_string();
+    names(&message, &["blk.0.ffn_up_exps.weight", "ffn_gate_exps"]);
+    // Some architectures have no gates: that this one has is what its plan knows.
+    for left_out in ["ffn_gate_exps", "ffn_gate_shexp"] {
         let gguf = model(&moe_writer(SHAPE, false, |name| !name.contains(left_out)));
-        let message = gguf.moe(0).unwrap_err().to_string();
-        names(&message, &[&format!("blk.0.{left_out}.weight"), needed_by]);
+        let message = plan_moe(&gguf, 0).unwrap_err().to_string();
+        names(&message, &[&format!("blk.0.{left_out}.weight"), "given nothing", "the gates"]);
     }
 }
 
@@ -254,14 +280,14 @@ fn a_key_of_the_wrong_type_is_named() {
     let message = file.u64("general.architecture").unwrap_err().to_string();
     names(&message, &["general.architecture", "a string", "integer"]);
     let message = file.str("llama.block_count").unwrap_err().to_string();
-    names(&message, &["llama.block_count", "U32(1)", "a string"]);
+    names(&message, &["llama.block_count", "the number 1 (u32)", "a string"]);
     assert_eq!(file.u64("llama.absent").unwrap(), None);
 }
 
 #[test]
 fn messages_stay_short() {
     let name = "n".repeat(60_000);
-    let message = good().tensor(&name, &[0], F32, 0).error();
+    let message = good().tensor(&name, &[1], F32, 1 << 40).error();
     assert!(message.len() < 400, "{} bytes", message.len());
 }
 
@@ -281,4 +307,22 @@ fn not_a_regular_file() {
     let absent = directory.join("strata-no-such-file.gguf");
     let message = GgufFile::open(&absent).unwrap_err().to_string();
     assert!(message.contains("strata-no-such-file.gguf"), "{message}");
+}
+
+#[test]
+fn experts_as_single_tensors_are_called_what_they_are() {
+    let mut writer = Writer::new();
+    writer.value("general.architecture", "llama").value("llama.expert_count", 2u32);
+    let q4 = TensorType::Weight(WeightType::Q4_0);
+    for expert in 0..2 {
+        for stem in ["gate", "up", "down"] {
+            let name = format!("blk.3.ffn_{stem}.{expert}.weight");
+            writer.tensor(name, &[32, 32], q4, vec![0; 32 * 18]);
+        }
+    }
+    let gguf = model(&writer);
+    assert_eq!(gguf.moe_blocks(), [3]);
+    let message = gguf.moe(3).unwrap_err().to_string();
+    names(&message, &["blk.3.ffn_gate.0.weight", "a tensor for each expert", "convert the model"]);
+    names(&gguf.moe(0).unwrap_err().to_string(), &["block 3 alone has them"]);
 }

@@ -31,7 +31,7 @@ fn a_block_of_experts() {
     let message = router.weight_type().unwrap_err().to_string();
     names(&message, &["blk.0.ffn_gate_inp.weight", "f32"]);
     let shared = moe.shared.as_ref().unwrap();
-    assert_eq!((shared.ffn, shared.gate.rows, shared.down.cols), (96, 96, 96));
+    assert_eq!((shared.ffn, shared.gate.as_ref().unwrap().rows, shared.down.cols), (96, 96, 96));
     assert_eq!(shared.router.as_ref().unwrap().tensor.tensor_type(), TensorType::F16);
     assert_eq!(moe.others, Vec::<String>::new());
     assert_eq!(gguf.moe_blocks(), [0]);
@@ -147,7 +147,7 @@ fn metadata_that_is_missing() {
     let message = gguf.moe(7).unwrap_err().to_string();
     names(&message, &["a.expert_used_count", "given nothing", "blk.7.ffn_gate_exps.weight"]);
     let message = gguf.moe(0).unwrap_err().to_string();
-    names(&message, &["blk.0.ffn_gate_exps.weight", "7..=7"]);
+    names(&message, &["blk.0.ffn_gate_exps.weight", "block 7 alone"]);
 }
 
 #[test]
@@ -356,9 +356,9 @@ fn the_writer_refuses_what_the_reader_would() {
     );
     refused(
         &|w| {
-            w.tensor("t", &[0], f32, vec![]);
+            w.tensor("t", &[0], f32, vec![0; 4]);
         },
-        &["tensor t", "dims", "[0]"],
+        &["tensor t", "4 bytes", "0 bytes"],
     );
     refused(
         &|w| {

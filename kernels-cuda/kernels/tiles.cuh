@@ -25,11 +25,17 @@ template <typename T> using tile_small = Tile<1, 1, 1, 1, 1>;
 #else
 
 #if STRATA_ROLES
+// By warpgroup products, where they are faster: minimums are as much work there as here,
+// and two products in the place of one pay only where the other tiles need as many.
+template <typename T>
+constexpr bool by_warpgroups = T::minimums == 0 && T::group >= 32 && !(T::past_f16 && T::sub == 32);
+template <typename T> using tile256 = Either<by_warpgroups<T>, WarpgroupTile<48>, NoTile<256>>; // 48 rows x 256 tokens
 template <typename T> using tile128 = RoleTile<4, 2, 2, 8>; // 128 rows x 128 tokens
 template <typename T> using tile96 = RoleTile<4, 2, 2, 6>;
 // Types with a scale for every 32 values decode fast enough between products.
 template <typename T> using tile64 = Either<T::group == 32, Tile<4, 2, 2, 4, 2>, RoleTile<4, 2, 2, 4>>;
 #else
+template <typename T> using tile256 = NoTile<256>;
 template <typename T> using tile128 = Tile<4, 2, 2, 8, 1, 2>;
 template <typename T> using tile96 = Tile<4, 3, 2, 4, 1>;
 template <typename T> using tile64 = Tile<4, 2, 2, 4, 2>;
@@ -41,9 +47,11 @@ template <typename T> using tile_small = Tile<1, 1, 1, 2, 4>; // 16 rows x 16 to
 // Measured on an H200; others are taken to be like its tiles without roles.
 #if STRATA_ROLES
 #define MMQ_TILES(F, T)                                                                              \
+    F(T, tile256, 72)                                                                                \
     F(T, tile128, 8) F(T, tile96, 14) F(T, tile64, 25) F(T, tile32, 40) F(T, tile16, 40) F(T, tile_small, 40)
 #else
 #define MMQ_TILES(F, T)                                                                              \
+    F(T, tile256, 0)                                                                                 \
     F(T, tile128, 8) F(T, tile96, 13) F(T, tile64, 13) F(T, tile32, 28) F(T, tile16, 28) F(T, tile_small, 28)
 #endif
 

@@ -10,7 +10,7 @@
 //   DEVICE, EXPORT, SHARED    inlined device function; data the host can read
 //                             from the image; shared memory of static size
 //   TABLE                     constant data of the device code
-//   SHARED_DYNAMIC(name)      the launch's shared memory as bytes, 16-aligned
+//   SHARED_DYNAMIC(name)      the launch's shared memory as bytes, 16-aligned (1024 on CUDA)
 //   UNROLL                    unroll the next loop completely
 //   thread_index, block_threads, block_index(_y), grid_blocks(_y)
 //   wave_size, lane_index()   lanes of a warp or wave, and this one
@@ -66,7 +66,7 @@ struct alignas(16) f32x4 {
 #define DEVICE __device__ __forceinline__
 #define EXPORT extern "C" __device__
 #define SHARED __shared__
-#define SHARED_DYNAMIC(name) extern __shared__ __align__(16) unsigned char name[]
+#define SHARED_DYNAMIC(name) extern __shared__ __align__(1024) unsigned char name[]
 #define TABLE static __device__ const
 #define UNROLL _Pragma("unroll")
 

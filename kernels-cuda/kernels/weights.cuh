@@ -9,6 +9,8 @@
 //   scaled           whether a sum is multiplied with an integer sub-scale; if
 //                    not, the codes are the integers of docs/formats.md ...
 //   negated          ... or their negatives, where those fit a byte
+//   past_f16         whether codes times sub-scales may be past 2048 (up to 4096), from
+//                    where f16 does not hold all integers
 //   minimums         values per minimum, 0 where there is none
 //   minimum_is_one   whether the integer of the minimum is always 1
 //   decode(block, part, unit, words)
@@ -105,5 +107,5 @@ struct WeightDefaults {
     // Buffers of raw weights that pay where a tile has room for two: decoders
     // with much to keep are better off after the multiplication.
     static constexpr int raw_buffers = 2;
-    static constexpr bool scaled = false, negated = false, minimum_is_one = false;
+    static constexpr bool scaled = false, negated = false, minimum_is_one = false, past_f16 = false;
 };

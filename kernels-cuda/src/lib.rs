@@ -17,8 +17,10 @@ pub mod chunks;
 pub mod shapes;
 pub mod tiles;
 
-/// The tiles of every product, widest first: entry points `strata_mmq_{tile}`.
-pub const MMQ_TILES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
+/// The tiles of every product, widest first: entry points `strata_mmq_{tile}`. The
+/// widest is there on sm_90a alone, and not for every type.
+pub const MMQ_TILES: [&str; 7] =
+    ["tile256", "tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
 mod images {
     include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -29,7 +29,8 @@ pub const MAP: &str = "strata_map_shape";
 /// `mmq_*`: a [`MmqShape`] for each tile.
 pub const MMQ: &str = "strata_mmq_shapes";
 
-/// One tile of a product.
+/// One tile of a product; all but `tokens` 0 where an architecture or a type has none
+/// of so many.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MmqShape {
@@ -45,6 +46,10 @@ pub struct MmqShape {
     pub overhead: u32,
     /// 1 where it takes 16-aligned activations alone.
     pub aligned: u32,
+    /// Activation rows of a part of the tile, which costs nothing where it has none.
+    pub part: u32,
+    /// What a row costs, in hundredths of what it costs in other tiles.
+    pub price: u32,
 }
 
 /// What a launch of the kernels of `scatter` takes.

@@ -10,43 +10,54 @@ pub const ENTRY: usize = 16;
 /// # Errors
 /// What was found and what was expected, in words.
 pub fn parse(words: &[u32], names: &[&str]) -> Result<Vec<MmqShape>, String> {
-    let (shapes, rest) = words.as_chunks::<6>();
-    let sound = shapes.iter().all(|[sizes @ .., _]| sizes.iter().all(|&word| word > 0));
+    let (shapes, rest) = words.as_chunks::<8>();
+    let sound = shapes.iter().all(|[rows, tokens, threads, shared, overhead, _, part, price]| {
+        let sizes = [rows, threads, shared, overhead, part, price];
+        let absent = sizes.iter().all(|&&word| word == 0);
+        *tokens > 0 && (absent || sizes.iter().all(|&&word| word > 0))
+    });
     if shapes.len() != names.len() || !rest.is_empty() || !sound {
         return Err(format!(
-            "{words:?}, expected 6 words for each of {} tiles, all but the last above 0",
+            "{words:?}, expected 8 words for each of {} tiles: all above 0 but the sixth, or the second alone",
             names.len()
         ));
     }
-    let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned]: &[u32; 6]| MmqShape {
-        rows,
-        tokens,
-        threads,
-        shared_bytes,
-        overhead,
-        aligned,
+    let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned, part, price]: &[u32;
+                      8]| {
+        MmqShape { rows, tokens, threads, shared_bytes, overhead, aligned, part, price }
     };
     Ok(shapes.iter().map(shape).collect())
 }
 
-/// The tiles that fit `limit` bytes of shared memory, best first, for `rows` rows of
-/// `experts` experts. `wanted` activation rows come before others; activations that
-/// are not 16-`aligned` take the tiles that read them.
-pub fn order(
-    all: &[MmqShape],
-    rows: usize,
-    experts: usize,
-    aligned: bool,
-    wanted: Option<u32>,
-    limit: u32,
-) -> Vec<usize> {
-    let fits = |shape: &MmqShape| shape.shared_bytes <= limit && (aligned || shape.aligned == 0);
+/// What a tile is chosen for.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// Activation rows of all experts.
+    pub rows: usize,
+    /// Experts.
+    pub experts: usize,
+    /// Weight rows of an expert.
+    pub weight_rows: usize,
+    /// Whether the activations are 16-aligned; if not, the tiles that read them are taken.
+    pub aligned: bool,
+    /// Whether activation rows stand in the order of the output.
+    pub in_order: bool,
+    /// Multiprocessors, among which tiles are shared out; 0 where that does not count.
+    pub processors: usize,
+}
+
+/// The tiles that fit `limit` bytes of shared memory, best first. `wanted` activation
+/// rows come before others.
+pub fn order(all: &[MmqShape], work: &Work, wanted: Option<u32>, limit: u32) -> Vec<usize> {
+    let fits = |shape: &MmqShape| {
+        shape.rows > 0 && shape.shared_bytes <= limit && (work.aligned || shape.aligned == 0)
+    };
     let mut fit: Vec<usize> = (0..all.len()).filter(|&i| fits(&all[i])).collect();
     // The last is for devices that have room for no other.
     let spare = all.len().saturating_sub(1);
     fit.sort_by_cached_key(|&i| {
         let unwanted = wanted.is_some_and(|w| w != all[i].tokens);
-        (i == spare, unwanted, cost(&all[i], rows, experts))
+        (i == spare, unwanted, cost(&all[i], work))
     });
     fit
 }
@@ -65,13 +76,24 @@ pub fn known(all: &[MmqShape], wanted: Option<u32>) -> Result<(), String> {
     }
 }
 
-/// Work for the rows of all experts in such tiles, in any unit.
-fn cost(shape: &MmqShape, rows: usize, experts: usize) -> u64 {
-    let tiles = match experts {
-        1 => rows.div_ceil(shape.tokens as usize) as f64,
-        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, shape.tokens.into()),
+/// Time for the rows of all experts in such tiles, in any unit.
+fn cost(shape: &MmqShape, work: &Work) -> u64 {
+    let Work { rows, experts, weight_rows, processors, .. } = *work;
+    let of = |tokens: u32| match experts {
+        1 => rows.div_ceil(tokens as usize) as f64,
+        _ => experts as f64 * expected_tiles(rows as f64 / experts as f64, tokens.into()),
     };
-    (1024.0 * tiles * f64::from(shape.tokens + shape.overhead)) as u64
+    let (tiles, parts) = (of(shape.tokens), of(shape.part));
+    let price = f64::from(shape.price) / 100.0;
+    // Tiles of parts have one thread for the copies, and twice the time for rows one by one.
+    let rows_alone = if !work.in_order && shape.part < shape.tokens { 2.0 } else { 1.0 };
+    let time =
+        (price * parts * f64::from(shape.part) + tiles * f64::from(shape.overhead)) * rows_alone;
+    // Where tiles do not come out even, multiprocessors wait for the last of them.
+    let blocks = (processors * (512 / shape.threads.max(1)).max(1) as usize) as f64;
+    let turns = tiles * weight_rows.div_ceil(shape.rows as usize) as f64 / blocks;
+    let uneven = if turns > 1.0 && turns.is_finite() { turns.ceil() / turns } else { 1.0 };
+    (1024.0 * time * uneven) as u64
 }
 
 /// Tiles of an expert of about `mean` rows: the sum over j of how likely it has
@@ -105,23 +127,49 @@ pub fn most(rows: usize, experts: usize, tokens: usize) -> usize {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 6] = ["tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
+    const NAMES: [&str; 7] =
+        ["tile256", "tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
     /// Shapes as an image of this project exports them, widest first.
     fn shapes() -> Vec<MmqShape> {
         let words = [
-            [128, 128, 256, 90_000, 8, 1],
-            [128, 96, 384, 75_000, 13, 0],
-            [128, 64, 256, 60_000, 13, 0],
-            [128, 32, 256, 45_000, 28, 0],
-            [64, 16, 128, 40_000, 28, 0],
-            [16, 16, 32, 12_000, 28, 0],
+            [0, 256, 0, 0, 0, 0, 0, 0],
+            [128, 128, 256, 90_000, 8, 1, 128, 100],
+            [128, 96, 384, 75_000, 13, 0, 96, 100],
+            [128, 64, 256, 60_000, 13, 0, 64, 100],
+            [128, 32, 256, 45_000, 28, 0, 32, 100],
+            [64, 16, 128, 40_000, 28, 0, 16, 100],
+            [16, 16, 32, 12_000, 28, 0, 16, 100],
         ];
         parse(words.as_flattened(), &NAMES).unwrap()
     }
 
+    /// The same with a tile by warpgroups.
+    fn shapes_of_hopper() -> Vec<MmqShape> {
+        let mut all = shapes();
+        all[0] = MmqShape {
+            rows: 48,
+            tokens: 256,
+            threads: 512,
+            shared_bytes: 190_000,
+            overhead: 72,
+            aligned: 1,
+            part: 64,
+            price: 60,
+        };
+        all
+    }
+
+    fn work(rows: usize, experts: usize) -> Work {
+        Work { rows, experts, weight_rows: 4096, aligned: true, in_order: true, processors: 0 }
+    }
+
+    fn best(all: &[MmqShape], work: Work) -> u32 {
+        all[order(all, &work, None, u32::MAX)[0]].tokens
+    }
+
     fn first(rows: usize, experts: usize) -> u32 {
-        shapes()[order(&shapes(), rows, experts, true, None, u32::MAX)[0]].tokens
+        best(&shapes(), work(rows, experts))
     }
 
     #[test]
@@ -135,50 +183,74 @@ mod tests {
     }
 
     #[test]
+    fn a_tile_by_warpgroups_is_for_many_rows_of_an_expert() {
+        let of = |rows, experts| best(&shapes_of_hopper(), work(rows, experts));
+        assert_eq!([of(32_768 * 10, 512), of(8_192 * 10, 512), of(8_192 * 8, 128)], [256; 3]);
+        assert_eq!([of(2_048 * 10, 512), of(64, 1)], [64; 2]);
+        assert_eq!(of(10, 512), 16);
+        let indexed = Work { in_order: false, ..work(32_768 * 10, 512) };
+        assert_eq!(best(&shapes_of_hopper(), indexed), 128);
+    }
+
+    #[test]
+    fn a_few_tiles_more_than_there_are_multiprocessors_count_twice() {
+        let of = |rows| {
+            let work = Work { processors: 132, ..work(rows, 1) };
+            best(&shapes_of_hopper(), work)
+        };
+        // 2 x 86 tiles or 4 x 32.
+        assert_eq!(of(512), 128);
+        assert_eq!(of(8_192), 256);
+    }
+
+    #[test]
     fn less_shared_memory_takes_a_smaller_tile_and_too_little_takes_none() {
-        let tiles = |limit| order(&shapes(), 327_680, 512, true, None, limit);
-        assert_eq!(tiles(100_000)[0], 0);
-        assert_eq!(tiles(80_000)[0], 1);
-        assert_eq!(tiles(64 << 10)[0], 2);
-        assert_eq!(tiles(48 << 10)[0], 3);
-        assert_eq!(tiles(28 << 10), [5]);
+        let tiles = |limit| order(&shapes(), &work(327_680, 512), None, limit);
+        assert_eq!(tiles(100_000)[0], 1);
+        assert_eq!(tiles(80_000)[0], 2);
+        assert_eq!(tiles(64 << 10)[0], 3);
+        assert_eq!(tiles(48 << 10)[0], 4);
+        assert_eq!(tiles(28 << 10), [6]);
         assert!(tiles(8 << 10).is_empty());
     }
 
     #[test]
     fn the_spare_tile_is_last_and_a_wanted_one_first() {
         for rows in [1, 10, 100, 100_000] {
-            let tiles = order(&shapes(), rows, 8, true, None, u32::MAX);
-            assert_eq!((tiles.len(), tiles[5]), (6, 5));
-            for (index, wanted) in [(0, 128), (1, 96), (2, 64), (3, 32), (4, 16)] {
-                assert_eq!(order(&shapes(), rows, 8, true, Some(wanted), u32::MAX)[0], index);
+            let tiles = order(&shapes(), &work(rows, 8), None, u32::MAX);
+            assert_eq!((tiles.len(), tiles[5]), (6, 6));
+            for (index, wanted) in [(1, 128), (2, 96), (3, 64), (4, 32), (5, 16)] {
+                assert_eq!(order(&shapes(), &work(rows, 8), Some(wanted), u32::MAX)[0], index);
             }
         }
     }
 
     #[test]
     fn activations_of_any_alignment_take_a_tile_that_reads_them() {
-        let tiles = order(&shapes(), 327_680, 512, false, Some(128), u32::MAX);
-        assert_eq!((tiles.len(), tiles[0]), (5, 1));
+        let unaligned = Work { aligned: false, ..work(327_680, 512) };
+        let tiles = order(&shapes(), &unaligned, Some(128), u32::MAX);
+        assert_eq!((tiles.len(), tiles[0]), (5, 2));
     }
 
     #[test]
     fn a_tile_that_there_is_not_is_told() {
         assert!(known(&shapes(), None).is_ok() && known(&shapes(), Some(96)).is_ok());
         let told = known(&shapes(), Some(100)).unwrap_err();
-        assert!(told.ends_with("one of [128, 96, 64, 32, 16, 16]"), "{told}");
+        assert!(told.ends_with("one of [256, 128, 96, 64, 32, 16, 16]"), "{told}");
     }
 
     #[test]
     fn an_image_with_other_shapes_is_refused() {
-        assert!(parse(&[1; 36], &NAMES).is_ok());
-        assert!(parse(&[1; 35], &NAMES).is_err());
-        assert!(parse(&[1; 30], &NAMES).is_err());
-        assert!(parse(&[1; 30], &NAMES[..5]).is_ok());
+        assert!(parse(&[1; 56], &NAMES).is_ok());
+        assert!(parse(&[1; 55], &NAMES).is_err());
+        assert!(parse(&[1; 48], &NAMES).is_err());
+        assert!(parse(&[1; 48], &NAMES[..6]).is_ok());
         assert!(parse(&[], &NAMES).is_err());
-        let mut zero = [1; 36];
+        let mut zero = [1; 56];
         zero[7] = 0;
         assert!(parse(&zero, &NAMES).is_err());
+        zero[..8].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0]);
+        assert!(parse(&zero, &NAMES).is_ok());
     }
 
     #[test]

@@ -77,16 +77,18 @@ impl Form {
         self.lanes * self.work_group * self.vectors
     }
 
-    /// Macros of the source.
-    pub fn defines(&self) -> [String; 7] {
-        [
-            format!("-DLANES={}", self.lanes),
-            format!("-DSUB_GROUP={}", self.sub_group),
-            format!("-DWORK_GROUP={}", self.work_group),
-            format!("-DVECTORS={}", self.vectors),
-            format!("-DTILE_TOKENS={}", self.tile_tokens),
-            format!("-DSTEP={}", self.step),
-            format!("-DDOT={}", self.dot as u32),
-        ]
+    /// Rows of q8_1 blocks that are quantized in turn: a unit of a step's work.
+    pub const fn unit_rows(&self) -> u32 {
+        if self.lanes > 1 { 16 } else { 1 }
+    }
+
+    /// Columns of a unit of work, where a step works on columns.
+    pub const fn columns(&self) -> u32 {
+        if self.lanes > 1 { 4 * self.lanes } else { 1 }
+    }
+
+    /// Tokens that share a tile of transposed router rows.
+    pub const fn score_tokens(&self) -> u32 {
+        if self.lanes > 1 { 16 } else { 1 }
     }
 }

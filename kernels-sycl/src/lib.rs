@@ -2,28 +2,39 @@
 //!
 //! They are C++ source under `sycl/`, carried as text: the DPC++ runtime
 //! compiles them for the device that is there, a weight type on its first use.
-//! A [`Unit`] is what is compiled at once, a [`Form`] how, and
-//! [`Form::defines`] what that means to the source.
+//! A [`Unit`] is what is compiled at once and a [`Form`] how. What the sources
+//! need to know of the form, of q8_1 and of a weight type stands before them in
+//! [`Unit::source`], from core and from the form alone.
 #![warn(missing_docs)]
 
+pub mod args;
+mod facts;
 mod form;
 mod tables;
 
+pub use facts::prepared_words;
 pub use form::{Dot, Form};
 pub use tables::{offset, table};
 
+use facts::Facts;
 use strata_core::WeightType;
 
-/// Files that sources include, as (name, text).
-pub const HEADERS: [(&str, &str); 7] = [
-    ("activation.hpp", include_str!("../sycl/activation.hpp")),
-    ("base.hpp", include_str!("../sycl/base.hpp")),
-    ("dot.hpp", include_str!("../sycl/dot.hpp")),
-    ("format.hpp", include_str!("../sycl/format.hpp")),
-    ("functions.hpp", include_str!("../sycl/functions.hpp")),
-    ("matrix.hpp", include_str!("../sycl/matrix.hpp")),
-    ("q8.hpp", include_str!("../sycl/q8.hpp")),
-];
+/// A source by its name.
+macro_rules! sources {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../sycl/", $name)))),*]
+    };
+}
+
+/// All sources, as (name, text): those that others include, and those of units.
+pub const SOURCES: [(&str, &str); 23] = sources! {
+    "activation.hpp" "base.hpp" "dot.hpp" "format.hpp" "functions.hpp" "matrix.hpp" "q8.hpp"
+    "product/args.hpp" "product/prepare.hpp" "product/unit.hpp" "product/dots.hpp"
+    "product/decode_each.hpp" "product/decode_sixteen.hpp" "product/lanes.hpp"
+    "product/vectors.hpp" "product/sub_group.hpp" "product/tiles.hpp" "product/minimums.hpp"
+    "product/multiply.hpp"
+    "check.cpp" "layer.cpp" "routing.cpp" "mmq.cpp"
+};
 
 /// What is compiled at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,25 +50,34 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its source.
-    pub fn source(self) -> &'static str {
+    /// Its source in [`SOURCES`].
+    pub const fn file(self) -> &'static str {
         match self {
-            Self::Check => include_str!("../sycl/check.cpp"),
-            Self::Layer => include_str!("../sycl/layer.cpp"),
-            Self::Routing => include_str!("../sycl/routing.cpp"),
-            Self::Mmq(_) => include_str!("../sycl/mmq.cpp"),
+            Self::Check => "check.cpp",
+            Self::Layer => "layer.cpp",
+            Self::Routing => "routing.cpp",
+            Self::Mmq(_) => "mmq.cpp",
         }
     }
 
-    /// The options that a build of it takes: the numerics, the form, and what
-    /// core knows of the weight type.
-    pub fn options(self, form: &Form) -> Vec<String> {
-        let mut options: Vec<String> = NUMERICS.map(String::from).to_vec();
-        options.extend(form.defines());
-        if let Self::Mmq(ty) = self {
-            options.extend(type_defines(ty));
-        }
-        options
+    /// What is compiled: SYCL's headers, the facts, and its file.
+    pub fn source(self, form: &Form) -> String {
+        let facts = Facts::of(form);
+        let facts = match self {
+            Self::Mmq(ty) => facts.and_of(ty),
+            _ => facts,
+        };
+        let matrix = match form.dot {
+            Dot::JointMatrix => "#include <sycl/ext/oneapi/matrix/matrix.hpp>\n",
+            _ => "",
+        };
+        // The declaration ends what compilers call the preamble: up to there it is the same for
+        // all units, and a compiler that keeps it reads SYCL's headers once.
+        format!(
+            "#include <sycl/sycl.hpp>\n{matrix}namespace strata {{}}\n{}#include \"{}\"\n",
+            facts.text(),
+            self.file()
+        )
     }
 }
 
@@ -77,24 +97,5 @@ impl std::fmt::Display for Unit {
 pub const NUMERICS: [&str; 3] =
     ["-ffp-contract=off", "-foffload-fp32-prec-div", "-foffload-fp32-prec-sqrt"];
 
-fn type_defines(ty: WeightType) -> [String; 8] {
-    [
-        // The decoder's name is the type's, in lower case.
-        format!("-DFORMAT={}", ty.name().to_lowercase()),
-        format!("-DBLOCK={}", ty.block_values()),
-        format!("-DBYTES={}", ty.block_bytes()),
-        format!("-DGROUP={}", ty.group()),
-        format!("-DSUB_SCALE={}", ty.sub_scale().unwrap_or(0)),
-        format!("-DMIN_GROUP={}", ty.min_group().unwrap_or(0)),
-        format!("-DOFFSET={}", offset(ty)),
-        format!("-DLAYOUT={}", ty.layout() as u32),
-    ]
-}
-
-/// Words that `prepare` makes of each q8_1 block for a type: four scales, what
-/// the codes' offset adds to each dot product, and the sums of the minimums.
-pub fn prepared_words(ty: WeightType) -> usize {
-    let dot = if ty.sub_scale() == Some(16) || ty.group() == 16 { 16 } else { 32 };
-    let biases = if offset(ty) != 0 { 128 / dot } else { 0 };
-    4 + biases + ty.min_group().map_or(0, |values| 128 / values)
-}
+/// The option by which libsycl 9 and later read SYCL's headers once in a process.
+pub const HEADERS_ONCE: &str = "--auto-pch";

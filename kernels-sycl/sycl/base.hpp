@@ -1,13 +1,15 @@
 // What every kernel file shares: fixed-size types, loads, the vector type of
 // a work-item, and the rules of docs/numerics.md that are one line each.
 //
-// A build defines
+// Before it stands what the host knows (kernels-sycl/src/facts.rs): q8_1's sizes
+// and layouts, and the form,
 //   LANES       values that a work-item holds in one vector: 16 or 8 on a CPU
 //               device, where a work-item is a thread's whole vector unit, and
 //               1 on a GPU, where the sub-group is
 //   SUB_GROUP   the sub-group size that a kernel with LANES == 1 is built for
 //   DOT         how bytes are multiplied: DOT_PLAIN, an instruction of the CPU
-//               that the device is, or tiles (the host has asked the device)
+//               that the device is, or tiles (MATRIX); the host has asked the device
+// and the sizes of its tiles and units of work.
 #pragma once
 
 #include <sycl/sycl.hpp>
@@ -17,33 +19,6 @@ using i8 = signed char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long;
-
-// q8_1 blocks of activations.
-#define BLOCK_VALUES 128
-#define BLOCK_BYTES 144
-#define HEADER_BYTES 16
-
-#define LAYOUT_D4 0
-#define LAYOUT_DS4 1
-#define LAYOUT_D2S6 2
-
-#define DOT_PLAIN 0
-#define DOT_AVX512_VNNI 1
-#define DOT_AVX_VNNI 2
-#define DOT_JOINT_MATRIX 3
-#define DOT_MATRIX_BY_HAND 4
-
-#ifndef LANES
-#define LANES 1
-#endif
-#ifndef SUB_GROUP
-#define SUB_GROUP 16
-#endif
-#ifndef DOT
-#define DOT DOT_PLAIN
-#endif
-// Whether a sub-group multiplies tiles: matrix.hpp.
-#define MATRIX (DOT == DOT_JOINT_MATRIX || DOT == DOT_MATRIX_BY_HAND)
 
 // A kernel over one dimension. With vectors in a work-item there is nothing
 // left for the device's compiler to spread over a sub-group, and work-groups

@@ -7,9 +7,6 @@
 #include "activation.hpp"
 #include "q8.hpp"
 
-// Columns of a unit where a step works on columns.
-#define COLUMNS (LANES > 1 ? 4 * LANES : 1)
-
 // What a launch is about; the host has the same struct.
 struct step {
   u64 stride;      // values between input rows
@@ -40,7 +37,6 @@ inline void report_block(u32 *word, seen bad, u32 token, const step &s) {
 // GPU are blocks in the order of the output, all rows of one k_block before the
 // next: neighbours write what lies together. Those of a CPU device are runs of
 // UNIT_ROWS rows, all of their k_blocks in turn: reads walk forwards too.
-#define UNIT_ROWS (LANES > 1 ? 16 : 1)
 template <typename F> inline void blocks(u32 rows, u32 k_blocks, F &&f) {
 #if LANES == 1
   share work(u64(rows) * k_blocks);
@@ -349,8 +345,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
 
 // ---- router scores ----
 
-// Tokens and values of k that a tile of transposed router rows serves.
-#define SCORE_TOKENS (LANES > 1 ? 16 : 1)
+// Values of k of a tile of transposed router rows, which serves SCORE_TOKENS tokens.
 #define SCORE_K 16
 
 // out[t][e]: one accumulator, fma in ascending k; `s.rows` tokens, `s.cols`

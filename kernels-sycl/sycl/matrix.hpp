@@ -8,10 +8,6 @@
 
 #include "base.hpp"
 
-#if DOT == DOT_JOINT_MATRIX
-#include <sycl/ext/oneapi/matrix/matrix.hpp>
-#endif
-
 #define MATRIX_ROWS 8
 
 #if DOT == DOT_JOINT_MATRIX

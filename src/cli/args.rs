@@ -1,9 +1,9 @@
 //! Arguments that several commands take.
 
 use serde_json::{Value, json};
+use strata::Device;
 use strata::backend::{Backend, BackendKind, DeviceInfo};
 use strata::device::{DeviceName, OpenOptions};
-use strata::{Device, Error};
 
 use super::{Failure, Outcome, note};
 
@@ -71,18 +71,7 @@ pub fn device_text(device: &DeviceInfo) -> String {
 
 /// Fails where the host has not so much memory, before anything takes it.
 pub fn host_room(bytes: Option<usize>) -> Outcome {
-    let host = Device::open("cpu")?;
-    let memory = host.memory()?;
-    match bytes {
-        Some(bytes) if bytes as u64 <= memory.free => Ok(()),
-        _ => Err(Error::OutOfMemory {
-            device: host.id().to_string(),
-            asked: bytes.map_or(u64::MAX, |b| b as u64),
-            free: memory.free,
-            total: memory.total,
-        }
-        .into()),
-    }
+    Ok(strata::host_room(bytes.map_or(u64::MAX, |bytes| bytes as u64))?)
 }
 
 /// A positive count that fits the address space with room to spare.

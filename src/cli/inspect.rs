@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use strata::Device;
 use strata::backend::Backend;
 use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo};
+use strata::{Device, WeightType};
 
+use super::model::{self, Layer};
 use super::report::{self, bytes};
 use super::{Outcome, print, print_json};
 
@@ -25,26 +26,25 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
-    let gguf = Gguf::open(&args.file)?;
+    let gguf = model::open(&args.file)?;
     let meta = gguf.model_meta()?;
     let backends: Vec<Box<dyn Backend>> = Device::list()
         .into_iter()
         .filter(|state| state.devices.as_ref().is_ok_and(|devices| !devices.is_empty()))
         .filter_map(|state| Device::open(state.kind.name()).ok())
         .collect();
-    let mut blocks = Vec::new();
+    let (mut blocks, moe_blocks) = (Vec::new(), gguf.moe_blocks());
     for (number, tensors) in gguf.ffn_tensors() {
-        let experts = tensors.iter().any(|(role, _)| role.is_experts());
-        let described = match experts {
-            true => gguf.moe(number).map(|moe| {
+        let experts = moe_blocks.contains(&number);
+        let described = model::layer(&gguf, number, experts).map(|layer| match layer {
+            Layer::Experts(plan) => {
+                let moe = &plan.tensors;
                 let shared = if moe.shared.is_some() { ", a shared expert" } else { "" };
                 let (e, k, w, f) = (moe.experts, moe.used, moe.width, moe.ffn);
                 format!("{e} experts, {k} per token, {w} wide, {f} hidden{shared}")
-            }),
-            false => gguf
-                .dense(number)
-                .map(|dense| format!("dense, {} wide, {} hidden", dense.width, dense.ffn)),
-        };
+            }
+            Layer::Dense(dense) => format!("dense, {} wide, {} hidden", dense.width, dense.ffn),
+        });
         let described = described.map_err(|error| error.to_string());
         blocks.push(Block { number, experts, described, tensors });
     }
@@ -73,18 +73,21 @@ struct Block<'a> {
     tensors: Vec<(FfnRole, &'a TensorInfo)>,
 }
 
-/// The devices that multiply a tensor; routers are computed in f32 by all.
-fn runs_on(role: FfnRole, tensor: &TensorInfo, backends: &[Box<dyn Backend>]) -> Vec<String> {
-    let router = matches!(role, FfnRole::Router | FfnRole::SharedRouter);
-    let weight = tensor.tensor_type().weight();
-    backends
-        .iter()
-        .filter(|backend| router || weight.is_some_and(|ty| backend.supports(ty)))
-        .map(|backend| backend.id().to_string())
-        .collect()
-}
-
 impl Block<'_> {
+    /// The devices that compute with a tensor: none where the block does not run. Routers are
+    /// computed in f32 by all, floats are quantized to Q8_0.
+    fn runs_on(
+        &self,
+        role: FfnRole,
+        tensor: &TensorInfo,
+        backends: &[Box<dyn Backend>],
+    ) -> Vec<String> {
+        let router = matches!(role, FfnRole::Router | FfnRole::SharedRouter);
+        let ty = tensor.tensor_type().weight().unwrap_or(WeightType::Q8_0);
+        let on = backends.iter().filter(|b| self.described.is_ok() && (router || b.supports(ty)));
+        on.map(|backend| backend.id().to_string()).collect()
+    }
+
     fn json(&self, backends: &[Box<dyn Backend>]) -> Value {
         let tensors: Vec<Value> = self
             .tensors
@@ -96,7 +99,7 @@ impl Block<'_> {
                     "dims": tensor.dims(),
                     "bytes": tensor.bytes(),
                     "part": tensor.part(),
-                    "runs_on": runs_on(role, tensor, backends),
+                    "runs_on": self.runs_on(role, tensor, backends),
                 })
             })
             .collect();
@@ -139,7 +142,7 @@ fn text(
             .iter()
             .map(|&(role, tensor)| {
                 let dims: Vec<String> = tensor.dims().iter().rev().map(u64::to_string).collect();
-                let runs = runs_on(role, tensor, backends);
+                let runs = block.runs_on(role, tensor, backends);
                 vec![
                     tensor.name().escape_debug().to_string(),
                     tensor.tensor_type().to_string(),

@@ -5,12 +5,19 @@ mod bench;
 mod conform;
 mod doctor;
 mod files;
+mod generate;
 mod inspect;
+mod logits;
 mod measure;
+mod model;
+mod output;
 mod prefill;
 mod progress;
 mod raw;
 mod report;
+mod score;
+mod signals;
+mod text;
 mod toolchain;
 
 use std::io::Write;
@@ -18,13 +25,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs one layer of a quantized mixture-of-experts model over a prompt, on a
-/// CPU or GPU, and gives the same bytes on every one of them.
+/// Runs layers of quantized mixture-of-experts models over a prompt, on a CPU or
+/// GPU, and gives the same bytes on every one of them; whole models on the CPU.
 ///
 /// A layer of such a model sends each token of the prompt to a few of many small
 /// networks, its experts. Strata quantizes the tokens, sorts them by expert,
 /// multiplies them with the experts' weights as a GGUF file holds them, and adds
-/// up what comes back. Start with `strata prefill`.
+/// up what comes back. Start with `strata prefill`, or with a model and
+/// `strata generate`.
 #[derive(Parser)]
 #[command(name = "strata", version, max_term_width = 100, subcommand_required = true)]
 #[command(after_help = "Exit codes: 0 done, 1 failed or differs, 2 wrong usage.")]
@@ -35,6 +43,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Continue a text, or answer a message, with a GGUF model
+    Generate(generate::Args),
+    /// Compute the logits behind a prompt
+    Logits(logits::Args),
+    /// Score a text: log probabilities and perplexity
+    Score(score::Args),
     /// Run a layer over a prompt: made from a seed, or taken from a GGUF model
     Prefill(prefill::Args),
     /// Compare a backend with the plain reference, byte by byte
@@ -93,6 +107,9 @@ pub fn main() -> ExitCode {
         .without_time()
         .init();
     let outcome = match cli.command {
+        Command::Generate(args) => generate::run(&args),
+        Command::Logits(args) => logits::run(&args),
+        Command::Score(args) => score::run(&args),
         Command::Prefill(args) => prefill::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Bench(args) => bench::run(&args),

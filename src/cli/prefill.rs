@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use strata::backend::ops::{GateUpOrder, Matrix, MatrixMut};
 use strata::backend::{Backend, BackendKind, DeviceRoutes};
-use strata::gguf::Gguf;
+use strata::gguf::{FfnRole, GgufFile};
 use strata::prefill::{
     Chunk, MoeLayer, Options, QuantMode, Routing, Synthetic, Timings, Workspace, load_dense,
-    load_moe, normals,
+    load_moe, try_normals,
 };
 use strata::routing::Routes;
 use strata::{WeightType, npy};
 
 use super::args::{self, DeviceArgs};
-use super::files::{Output, read_npy};
-use super::{Failure, Outcome, note, print, print_json, progress};
+use super::files::read_npy;
+use super::output::{self, Output};
+use super::{Failure, Outcome, model, note, progress};
 
 /// Run a layer over a prompt, and print what each phase took and a checksum.
 ///
@@ -53,7 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     input: Option<PathBuf>,
 
-    /// Write the result to this .npy file
+    /// Write the result to this .npy file; - is standard output, and the report then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -127,14 +129,18 @@ struct Source {
 
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
+    let quant = args.quant.map_or_else(QuantMode::from_env, Ok)?;
     let out = args.out.as_deref().map(Output::create).transpose()?;
+    if let Some(out) = &out {
+        out.keeps(args.input.iter().chain(&args.model))?;
+    }
     let input = args.input.as_deref().map(read_npy).transpose()?;
     let backend = args.device.open()?;
     let backend = &*backend;
 
     let loading = Instant::now();
     let source = match &args.model {
-        Some(path) => model(args, path, backend)?,
+        Some(path) => load(args, path, out.as_ref(), backend)?,
         None => synthetic(args, backend)?,
     };
     let loading = loading.elapsed();
@@ -151,15 +157,15 @@ pub fn run(args: &Args) -> Outcome {
             // the last on the host, and room to make them.
             args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(3 * 4)))?;
             let x = match &source.synthetic {
-                Some(synthetic) => synthetic.input(tokens),
-                None => normals(args.seed, tokens * width),
+                Some(synthetic) => synthetic.try_input(tokens)?,
+                None => try_normals(args.seed, tokens * width)?,
             };
             (x, tokens)
         }
     };
 
     let options = Options {
-        quant: args.quant.unwrap_or_else(QuantMode::from_env),
+        quant,
         chunk: args.chunk,
         checked: !args.no_check,
         fused: !args.unfused,
@@ -178,14 +184,16 @@ pub fn run(args: &Args) -> Outcome {
     }
     let workspace_bytes =
         Workspace::bytes(&source.layer, workspace.chunk(), workspace.options())? as u64;
+    let to_stdout = out.as_ref().is_some_and(Output::is_stdout);
     if let Some(out) = out {
         out.finish(&[&npy::Header::write(tokens, width), y])?;
     }
-    let run = Run { tokens, timings, loading, workspace_bytes, checksum };
-    match args.json {
-        true => print_json(&report::json(backend, &source, workspace.options(), &run)),
-        false => print(&report::text(backend, &source, workspace.options(), &run)),
-    }
+    let run = Run { tokens, timings, loading, workspace_bytes, checksum, cold: args.runs == 1 };
+    let text = match args.json {
+        true => format!("{:#}\n", report::json(backend, &source, workspace.options(), &run)),
+        false => report::text(backend, &source, workspace.options(), &run),
+    };
+    output::report(to_stdout, &text)
 }
 
 /// What is printed.
@@ -195,6 +203,8 @@ struct Run {
     loading: Duration,
     workspace_bytes: u64,
     checksum: String,
+    /// Whether the times are of a first run.
+    cold: bool,
 }
 
 fn forward(
@@ -227,32 +237,45 @@ fn forward(
 }
 
 /// A layer of a model: its experts, or its dense network seen as experts.
-fn model(args: &Args, path: &std::path::Path, backend: &dyn Backend) -> Outcome<Source> {
-    let gguf = Gguf::open(path)?;
+fn load(
+    args: &Args,
+    path: &std::path::Path,
+    out: Option<&Output>,
+    backend: &dyn Backend,
+) -> Outcome<Source> {
+    let gguf = model::open(path)?;
+    if let Some(out) = out {
+        out.keeps(gguf.parts().iter().map(GgufFile::name))?;
+    }
     let moe_blocks = gguf.moe_blocks();
     let block = args.layer.unwrap_or_else(|| moe_blocks.first().copied().unwrap_or(0));
     let bar = progress::bytes(&format!("block {block}"), 0);
     let mut show = |at: strata::prefill::LoadProgress<'_>| {
         bar.set_length(at.total);
         bar.set_position(at.done);
+        if let Some(ty) = at.quantized {
+            note(&format!("{} holds {ty}: quantized to q8_0 as it is loaded", at.tensor));
+        }
     };
     let has_experts = moe_blocks.contains(&block);
-    let (layer, dense) = match args.split_dense {
-        Some(experts) => (load_dense(&gguf, block, experts, backend, &mut show)?, true),
-        None if has_experts => (load_moe(&gguf, block, backend, &mut show)?, false),
-        // A dense network is a mixture of one expert.
-        None if gguf.dense(block).is_ok() => {
-            note(&format!("block {block} has no experts: its dense network runs as one"));
-            (load_dense(&gguf, block, 1, backend, &mut show)?, true)
-        }
+    // A dense network is a mixture of one expert.
+    let alone = !has_experts && args.split_dense.is_none();
+    let has_network = gguf.tensor(&FfnRole::Up.name(block)).is_some();
+    if alone && !has_network {
+        // Why there are no experts is the question that was asked.
+        model::layer(&gguf, block, true).map_err(|error| model::named(path, error))?;
+    }
+    if alone {
+        note(&format!("block {block} has no experts: its dense network runs as one"));
+    }
+    let (layer, dense) = match args.split_dense.or(alone.then_some(1)) {
+        Some(experts) => (load_dense(&gguf, block, experts, backend, &mut show), true),
         None => {
-            let why = gguf.moe(block).err().or_else(|| gguf.dense(block).err());
-            return Err(match why {
-                Some(error) => error.into(),
-                None => Failure::Failed(format!("block {block}: no experts")),
-            });
+            let checked = model::layer(&gguf, block, true);
+            (checked.and_then(|_| load_moe(&gguf, block, backend, &mut show)), false)
         }
     };
+    let layer = layer.map_err(|error| model::named(path, error))?;
     bar.finish_and_clear();
     let kind = if dense { ", a dense network" } else { "" };
     let json = json!({ "model": path.display().to_string(), "layer": block, "dense": dense });

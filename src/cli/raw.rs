@@ -6,7 +6,8 @@ use strata::raw::{ActivationFormat, Dequantize, Mmq, Quantize, Routed};
 use strata::{WeightType, device::DeviceName};
 
 use super::args::{self, DeviceArgs};
-use super::files::{Output, read_exactly};
+use super::files::read_exactly;
+use super::output::Output;
 use super::{Failure, Outcome};
 
 /// Run a single step on files of plain little-endian values without headers.
@@ -50,7 +51,7 @@ struct QuantizeArgs {
     /// rows x cols f32
     #[arg(value_name = "IN.f32")]
     input: PathBuf,
-    /// Where the blocks go
+    /// Where the blocks go; - is standard output
     #[arg(value_name = "OUT.bin")]
     out: PathBuf,
 }
@@ -69,7 +70,7 @@ struct DequantizeArgs {
     /// Blocks, row after row
     #[arg(value_name = "IN.blocks")]
     input: PathBuf,
-    /// Where rows x cols f32 go
+    /// Where rows x cols f32 go; - is standard output
     #[arg(value_name = "OUT.f32")]
     out: PathBuf,
 }
@@ -105,7 +106,7 @@ struct MmqArgs {
     top_k: Option<usize>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Where the result goes, f32
+    /// Where the result goes, f32; - is standard output
     #[arg(value_name = "OUT.f32")]
     out: PathBuf,
 }
@@ -131,6 +132,7 @@ fn quantize(args: &QuantizeArgs) -> Outcome {
     let input = read_exactly(&args.input, job.input_bytes(), &what)?;
     args::host_room(job.output_bytes().checked_mul(2))?;
     let out = Output::create(&args.out)?;
+    out.keeps([&args.input])?;
     out.finish(&[&job.run(&*args.device.open()?, &input)?])
 }
 
@@ -140,6 +142,7 @@ fn dequantize(args: &DequantizeArgs) -> Outcome {
     let input = read_exactly(&args.input, job.input_bytes(), &what)?;
     args::host_room(job.output_bytes().checked_mul(2))?;
     let out = Output::create(&args.out)?;
+    out.keeps([&args.input])?;
     out.finish(&[&job.run(&input)?])
 }
 
@@ -163,5 +166,6 @@ fn mmq(args: &MmqArgs) -> Outcome {
         _ => Vec::new(),
     };
     let out = Output::create(&args.out)?;
+    out.keeps([&args.weights, &args.input].into_iter().chain(&args.ids))?;
     out.finish(&[&job.run(&*args.device.open()?, weights.into(), &input, &ids)?])
 }

@@ -58,6 +58,15 @@ fn a_cpu_it_does_not_have() {
     let mut unknown = command(["prefill"]);
     ended(unknown.env("STRATA_CPU_ISA", "mmx"))
         .fails(1, "instruction set: given mmx, expected plain");
+    // An empty variable is one that is not set.
+    let mut empty =
+        command("prefill --experts 2 --top-k 1 --width 256 --ffn 32 --tokens 3".split(' '));
+    ended(empty.env("STRATA_CPU_ISA", "").env("STRATA_QUANT_GATHER", "")).ok();
+    ended(empty.env("STRATA_QUANT_GATHER", "yes"))
+        .fails(1, "STRATA_QUANT_GATHER: given yes, expected 1, true, 0 or false");
+    let mut gather = empty;
+    let report = ended(gather.arg("--json").env("STRATA_QUANT_GATHER", "true")).json();
+    assert_eq!(report["quant"], "gather");
     strata("prefill --backend cpu:1").fails(1, "cpu device: given 1, expected 0, the only one");
 }
 

@@ -17,6 +17,9 @@ fn help_is_for_people_who_never_saw_the_project() {
 #[test]
 fn every_command_explains_itself() {
     for name in [
+        "generate",
+        "logits",
+        "score",
         "prefill",
         "conform",
         "bench",

@@ -3,7 +3,10 @@
 mod bench;
 mod errors;
 mod help;
+mod memory;
 mod model;
+mod outputs;
 mod prefill;
 mod raw;
 mod support;
+mod text;

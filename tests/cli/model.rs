@@ -69,48 +69,45 @@ fn what_it_does_not_compute_it_refuses_by_name() {
     let key = |name: &str, value: strata::gguf::MetaValue| vec![(name.to_owned(), value)];
     for (model, message) in [
         (
-            Model { extra: key("expert_gating_func", 2u32.into()), ..Model::default() },
-            "qwen3moe.expert_gating_func: given 2 (sigmoid), expected 1 (softmax) or 3",
-        ),
-        (
             Model { extra: key("expert_gating_func", 9u32.into()), ..Model::default() },
             "qwen3moe.expert_gating_func: given 9",
         ),
         (
             Model { extra: key("expert_weights_scale", f32::NAN.into()), ..Model::default() },
-            "qwen3moe.expert_weights_scale: given NaN, expected a finite number",
+            "qwen3moe.expert_weights_scale of block 0: given no finite number, expected a finite",
         ),
         (
             Model { extra: key("expert_group_count", 5u32.into()), ..Model::default() },
-            "qwen3moe.expert_group_count: given 5, expected 1 group",
+            "qwen3moe.expert_group_used_count: given nothing, expected",
         ),
         (
-            Model { architecture: "glm4moe", ..Model::default() },
-            "glm4moe.expert_gating_func: given nothing, which in this architecture is sigmoid",
+            Model { extra: key("swiglu_clamp_exp", f32::INFINITY.into()), ..Model::default() },
+            "qwen3moe.swiglu_clamp_exp of block 0: given no finite number",
         ),
         (
-            Model { extra: key("swiglu_clamp_exp", 7.0f32.into()), ..Model::default() },
-            "qwen3moe.swiglu_clamp_exp of block 0: given 7, expected 0",
+            Model { architecture: "grovemoe", ..Model::default() },
+            "general.architecture: given grovemoe (further experts for groups of experts), expected",
         ),
         (
-            Model { architecture: "llama4", ..Model::default() },
-            "general.architecture: given llama4 (sigmoid, on the experts' inputs), expected",
+            Model { architecture: "nemotron_h_moe", ..Model::default() },
+            "blk.0.ffn_gate_exps.weight: given gates, expected experts without gates",
         ),
         (
-            Model { architecture: "grok", ..Model::default() },
-            "general.architecture: given grok (GELU), expected one whose experts",
+            Model { architecture: "gemma4", ..Model::default() },
+            "the router of block 0: given another input than the experts', expected a router that",
         ),
         (
             Model { architecture: "another", ..Model::default() },
-            "general.architecture: given another, expected one known to compute SwiGLU",
+            "general.architecture: given another, expected one that is known",
         ),
         (
-            Model { other: Some("blk.0.exp_probs_b.bias"), ..Model::default() },
-            "block 0: given blk.0.exp_probs_b.bias, expected no tensors on experts or router",
+            Model { other: Some("blk.0.ffn_gate_chexps.weight"), ..Model::default() },
+            "block 0: given blk.0.ffn_gate_chexps.weight, expected no tensors on experts or router",
         ),
     ] {
         let path = model.write(&folder, "m.gguf");
-        strata(&format!("prefill --model {path}")).fails(1, message);
+        let ended = strata(&format!("prefill --model {path}")).fails(1, message);
+        assert!(ended.stderr.contains(&path), "{ended:?}");
     }
     // What acts between the matrices of a dense network may not be left out either.
     let path = dense_model(&folder, "norm.gguf", Some("blk.0.ffn_sub_norm.weight"));
@@ -166,4 +163,107 @@ fn inspect_lists_what_prefill_runs() {
     let dense = dense_model(&folder, "dense.gguf", None);
     let text = strata(&format!("inspect {}", dense.display())).ok();
     assert!(text.contains("dense, 64 wide, 128 hidden"), "{text}");
+}
+
+/// Whether `inspect` says that block 0 runs, and whether `prefill` runs it.
+#[track_caller]
+fn both(path: &str, what: &str) -> bool {
+    let inspected = strata(&format!("inspect {path} --json"));
+    assert!(!inspected.stderr.contains("panicked"), "{what}: {inspected:?}");
+    let says = inspected.code == Some(0) && {
+        let report: serde_json::Value = serde_json::from_str(&inspected.stdout).unwrap();
+        let block = &report["blocks"][0];
+        let runs = block["error"].is_null();
+        for tensor in block["tensors"].as_array().unwrap() {
+            assert_eq!(tensor["runs_on"][0].is_string(), runs, "{what}: {tensor}");
+        }
+        runs
+    };
+    let run = strata(&format!("prefill --backend cpu --threads 1 --model {path} --tokens 1"));
+    assert!(matches!(run.code, Some(0 | 1)) && !run.stderr.contains("panicked"), "{what}: {run:?}");
+    assert_eq!(says, run.code == Some(0), "{what}: {inspected:?} {run:?}");
+    says
+}
+
+#[test]
+fn inspect_and_prefill_agree_on_every_architecture() {
+    let folder = Folder::new();
+    let unknown = Model { architecture: "nobody-s", ..Model::default() }.write(&folder, "m.gguf");
+    assert!(!both(&unknown, "unknown"));
+    let message = strata(&format!("prefill --model {unknown}")).stderr;
+    let (_, known) = message.split_once("one that is known: ").unwrap();
+    let known: Vec<String> = known.trim().split(", ").map(str::to_owned).collect();
+    assert!(known.len() > 40, "{known:?}");
+    let mut run = 0;
+    for architecture in known.into_iter().chain(["grovemoe".into(), "qwen2".into()]) {
+        let architecture: &'static str = architecture.leak();
+        for shared in [false, true] {
+            let model = Model { architecture, shared, ..Model::default() };
+            run += usize::from(both(&model.write(&folder, "m.gguf"), architecture));
+        }
+        let one = vec![("expert_used_count".into(), 1u32.into())];
+        let model = Model { architecture, instead: one, ..Model::default() };
+        run += usize::from(both(&model.write(&folder, "m.gguf"), architecture));
+    }
+    assert!(run > 60, "{run}");
+}
+
+#[test]
+fn inspect_and_prefill_agree_on_odd_metadata() {
+    use strata::gguf::{MetaValue, ValueType};
+    let folder = Folder::new();
+    let array = |values: &[u32]| {
+        MetaValue::Array(ValueType::U32, values.iter().map(|&v| MetaValue::U32(v)).collect())
+    };
+    let each = |value: u32| array(&[value]);
+    for (key, value, runs) in [
+        ("expert_gating_func", 0u32.into(), true),
+        ("expert_gating_func", "softmax".into(), false),
+        ("expert_used_count", each(2), true),
+        ("expert_used_count", each(9), false),
+        ("expert_count", each(5), true),
+        ("expert_count", 0u32.into(), false),
+        ("embedding_length", each(64), true),
+        ("embedding_length", "wide".into(), false),
+        ("block_count", "one".into(), false),
+        ("expert_weights_norm", 1u32.into(), false),
+        ("rope.dimension_sections", "unused".into(), true),
+        ("expert_feed_forward_length", each(32), true),
+        ("expert_feed_forward_length", each(33), false),
+        ("expert_used_count", array(&[]), false),
+    ] {
+        let value: MetaValue = value;
+        let what = format!("{key} {value:?}");
+        let model = Model { instead: vec![(key.into(), value)], ..Model::default() };
+        assert_eq!(both(&model.write(&folder, "m.gguf"), &what), runs, "{what}");
+    }
+    for other in
+        ["blk.0.exp_probs_b.bias", "blk.0.ffn_gate_exps.scale", "blk.0.ffn_odd_exps.weight"]
+    {
+        both(&Model { other: Some(other), ..Model::default() }.write(&folder, "m.gguf"), other);
+    }
+}
+
+#[test]
+fn files_that_are_no_models_are_called_what_they_are() {
+    let folder = Folder::new();
+    for (bytes, message) in [
+        (&b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"[..], "git lfs pull"),
+        (b"<!DOCTYPE html>", "a web page"),
+        (b"PK\x03\x04", "a zip archive"),
+    ] {
+        let path = folder.write("m.gguf", bytes);
+        strata(&format!("inspect {path}")).fails(1, message);
+        strata(&format!("prefill --model {path}")).fails(1, message);
+    }
+    for (kind, message) in
+        [("adapter", "(LoRA)"), ("mmproj", "an mmproj file"), ("imatrix", "an importance matrix")]
+    {
+        let mut writer = strata::gguf::Writer::new();
+        writer.value("general.type", kind);
+        let path = folder.path("m.gguf");
+        writer.write(&path).unwrap();
+        strata(&format!("inspect {path}")).fails(1, message);
+        strata(&format!("prefill --model {path}")).fails(1, message);
+    }
 }

@@ -52,7 +52,7 @@ fn mmq_writes_the_reference_s_bytes() {
     let out = folder.path("out.f32");
     let (rows, cols, tokens, experts, k) = (6, 256, 7, 4, 3);
     let x = normals(1, tokens * cols);
-    let input = folder.write("x.f32", &bytes_of(&x));
+    let input = folder.write("x.f32", &bytes_of(&x).unwrap());
     let ids: Vec<i32> = (0..tokens * k).map(|i| (i * 7 % 5 % experts) as i32).collect();
     let id_bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     let id_file = folder.write("ids.i32", &id_bytes);
@@ -68,7 +68,7 @@ fn mmq_writes_the_reference_s_bytes() {
         strata(&format!("raw mmq {shape} --weights {one} {out}")).ok();
         let read: Vec<usize> = (0..tokens).collect();
         let expected = reference::mmq(ty, &blocks, rows, cols, row, &q8, tokens, &read);
-        assert!(std::fs::read(&out).unwrap() == bytes_of(&expected), "{ty}");
+        assert!(std::fs::read(&out).unwrap() == bytes_of(&expected).unwrap(), "{ty}");
 
         let all = folder.write("all.blocks", &blocks);
         let routed = format!("--weights {all} --experts {experts} --ids {id_file} --top-k {k}");
@@ -78,7 +78,7 @@ fn mmq_writes_the_reference_s_bytes() {
             let expert = &blocks[id as usize * rows * row..];
             expected.extend(reference::mmq(ty, expert, rows, cols, row, &q8, tokens, &[i / k]));
         }
-        assert!(std::fs::read(&out).unwrap() == bytes_of(&expected), "{ty}, routed");
+        assert!(std::fs::read(&out).unwrap() == bytes_of(&expected).unwrap(), "{ty}, routed");
     }
 }
 

@@ -110,6 +110,8 @@ pub struct Model {
     pub router: TensorType,
     pub down: bool,
     pub extra: Vec<(String, strata::gguf::MetaValue)>,
+    /// Values in the place of those that it would have.
+    pub instead: Vec<(String, strata::gguf::MetaValue)>,
     pub other: Option<&'static str>,
 }
 
@@ -122,6 +124,7 @@ impl Default for Model {
             router: TensorType::F32,
             down: true,
             extra: Vec::new(),
+            instead: Vec::new(),
             other: None,
         }
     }
@@ -141,13 +144,17 @@ impl Model {
         let q8_tensor = TensorType::Weight(q8);
         let mut writer = Writer::new();
         writer.value("general.architecture", self.architecture);
-        for (key, value) in [("block_count", 1), ("embedding_length", Self::WIDTH as u32)] {
-            writer.value(format!("{}.{key}", self.architecture), value);
+        for (key, value) in [
+            ("block_count", 1),
+            ("embedding_length", Self::WIDTH as u32),
+            ("expert_count", Self::EXPERTS as u32),
+            ("expert_used_count", 2),
+        ] {
+            if self.instead.iter().all(|(other, _)| other != key) {
+                writer.value(format!("{}.{key}", self.architecture), value);
+            }
         }
-        for (key, value) in [("expert_count", Self::EXPERTS as u32), ("expert_used_count", 2)] {
-            writer.value(format!("{}.{key}", self.architecture), value);
-        }
-        for (key, value) in &self.extra {
+        for (key, value) in self.extra.iter().chain(&self.instead) {
             writer.value(format!("{}.{key}", self.architecture), value.clone());
         }
         // An expert's gate and up rows are the same in one tensor and in two.

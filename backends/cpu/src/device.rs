@@ -10,8 +10,10 @@ use strata_core::backend::{
     RawEvent, RawMut, StreamState,
 };
 use strata_core::q8_1::BLOCK_BYTES;
-use strata_core::{Error, Result};
+use strata_core::{Error, Result, host_memory};
 
+use crate::attention;
+use crate::control::Control;
 use crate::isa::{Cpu, Isa};
 use crate::memory::{self, CpuMemory, Parts};
 use crate::mmq::Worker;
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     pool: Option<rayon::ThreadPool>,
     /// For products.
     pub(crate) workers: Scratch<Worker>,
+    /// For attention.
+    pub(crate) attention: Scratch<attention::Worker>,
     /// For maps: counts.
     pub(crate) counts: Scratch<Vec<u32>>,
     /// For scatter: blocks.
@@ -58,7 +62,8 @@ impl CpuBackend {
     /// [`Error::Invalid`] where `STRATA_CPU_ISA` names none or `threads` is 0,
     /// [`Error::Device`] where threads cannot be started.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        let isa = match (options.isa, std::env::var_os("STRATA_CPU_ISA")) {
+        let named = std::env::var_os("STRATA_CPU_ISA").filter(|name| !name.is_empty());
+        let isa = match (options.isa, named) {
             (Some(isa), _) => isa,
             (None, Some(name)) => name.to_string_lossy().parse()?,
             (None, None) => Isa::best(),
@@ -93,6 +98,7 @@ impl CpuBackend {
             threads,
             pool,
             workers: Scratch::default(),
+            attention: Scratch::default(),
             counts: Scratch::default(),
             blocks: Scratch::default(),
         };
@@ -170,8 +176,13 @@ impl Shared {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Calls `run` on at most `most` threads, the caller's among them.
+    /// Calls `run` on at most `most` threads, the caller's among them, whatever modes of arithmetic
+    /// they were left in.
     fn on_threads(&self, most: usize, run: impl Fn() + Sync) {
+        let run = || {
+            let _control = Control::plain();
+            run();
+        };
         let helpers = self.threads.min(most).saturating_sub(1);
         if helpers == 0 {
             return run();
@@ -206,14 +217,14 @@ impl Shared {
     /// A system that overcommits would hand out what it does not have, and end the process later:
     /// what is worth asking for is compared with the free memory first.
     fn free(&self, asked: usize) -> Result<()> {
-        if asked < WORTH_ASKING || memory_info().ok().is_none_or(|m| asked as u64 <= m.free) {
+        if asked < WORTH_ASKING || host_memory().is_none_or(|m| asked as u64 <= m.free) {
             return Ok(());
         }
         Err(self.full(asked))
     }
 
     fn full(&self, asked: usize) -> Error {
-        let memory = memory_info().ok();
+        let memory = host_memory();
         Error::OutOfMemory {
             device: self.info.id.to_string(),
             asked: asked as u64,
@@ -231,16 +242,13 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
-        memory_info().map_err(|detail| Error::Device {
-            device: self.shared.info.id.to_string(),
-            call: "reading /proc/meminfo",
-            detail,
-        })
+        const UNKNOWN: MemoryInfo = MemoryInfo { free: u64::MAX, total: u64::MAX };
+        Ok(host_memory().unwrap_or(UNKNOWN))
     }
 
     fn scratch(&self) -> u64 {
-        let Shared { workers, counts, blocks, .. } = &*self.shared;
-        (workers.bytes() + counts.bytes() + blocks.bytes()) as u64
+        let Shared { workers, attention, counts, blocks, .. } = &*self.shared;
+        (workers.bytes() + attention.bytes() + counts.bytes() + blocks.bytes()) as u64
     }
 
     fn stream(&self) -> &StreamState {
@@ -326,20 +334,6 @@ const COPY_PIECE: usize = 1 << 20;
 /// Allocations from here on are compared with the free memory first.
 const WORTH_ASKING: usize = 64 << 20;
 
-/// `MemAvailable` and `MemTotal`.
-fn memory_info() -> Result<MemoryInfo, String> {
-    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
-    parse_memory(&text).ok_or_else(|| "no MemAvailable and MemTotal in kB".to_owned())
-}
-
-fn parse_memory(text: &str) -> Option<MemoryInfo> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    Some(MemoryInfo { free: field("MemAvailable")?, total: field("MemTotal")? })
-}
-
 /// The processor's own name, where the system tells it.
 fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -358,10 +352,6 @@ mod tests {
 
     #[test]
     fn proc_files() {
-        let memory =
-            parse_memory("MemTotal:  8 kB\nMemFree: 1 kB\nMemAvailable:   4 kB\n").unwrap();
-        assert_eq!((memory.total, memory.free), (8192, 4096));
-        assert!(parse_memory("MemTotal: 8 kB\n").is_none());
         let name = parse_name("processor\t: 0\nmodel name\t: A CPU @ 1 GHz\n");
         assert_eq!(name.as_deref(), Some("A CPU @ 1 GHz"));
         assert_eq!(parse_name("processor : 0\n"), None);

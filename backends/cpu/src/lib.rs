@@ -17,6 +17,8 @@
 //! # Ok::<(), strata_core::Error>(())
 //! ```
 
+mod attention;
+mod control;
 mod device;
 mod exp;
 mod hidden;
@@ -24,6 +26,7 @@ mod isa;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod q8;
 mod quantize;

@@ -18,7 +18,7 @@ use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::q8::{self, Reporter};
 use crate::quantize::Input;
-use crate::router::{MOST_TOKENS, Scores, TILE};
+use crate::router::{MOST_TOKENS, ScoreWeights, Scores, TILE};
 use crate::simd::{Simd, SimdWork};
 
 /// Rows of a task.
@@ -38,6 +38,7 @@ impl MoeOps for CpuBackend {
         let ((x_stride, cols), (w_stride, _)) = (input(x), input(weights));
         let x = Input { values: memory::values(x.data()), stride: x_stride, cols };
         let weights = Input { values: memory::values(weights.data()), stride: w_stride, cols };
+        let weights = ScoreWeights::Floats(weights);
         {
             let mut out = op.out().data();
             let out = memory::values_mut(&mut out)?;

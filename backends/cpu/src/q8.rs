@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use strata_core::Result;
 use strata_core::backend::ops::ReportTo;
-use strata_core::numerics::{canonical, round_code};
+use strata_core::numerics::{canonical, largest_magnitude, round_code};
 use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout};
 
 use crate::memory;
@@ -160,8 +160,7 @@ const INFINITY: u32 = 0x7f80_0000;
 #[cold]
 #[inline(never)]
 fn special_group(x: &[[f32; 32]], codes: &mut [[u8; 32]]) -> f32 {
-    // max() leaves NaN out; it stays where there is nothing else.
-    let largest = x.as_flattened().iter().map(|x| x.abs()).fold(f32::NAN, f32::max);
+    let largest = largest_magnitude(x.as_flattened()).unwrap_or(f32::NAN);
     let d_inv = 127.0 / largest;
     for (x, codes) in x.iter().zip(codes) {
         for (code, &x) in codes.iter_mut().zip(x) {

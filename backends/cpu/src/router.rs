@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use strata_core::floats::FloatType;
 use strata_core::numerics::canonical;
 
 use crate::isa::Work;
@@ -15,10 +16,22 @@ const TOKENS: usize = 4;
 /// Values of k that a tile of experts is turned for at a time.
 const SLAB: usize = 256;
 
+/// Rows that tokens are multiplied with.
+#[derive(Clone, Copy)]
+pub(crate) enum ScoreWeights<'a> {
+    Floats(Input<'a>),
+    /// Rows without gaps, to be widened.
+    Bytes {
+        bytes: &'a [u8],
+        ty: FloatType,
+        cols: usize,
+    },
+}
+
 /// The scores of some tokens with `TILE` experts from `first`.
 pub(crate) struct Scores<'a> {
     pub(crate) x: Input<'a>,
-    pub(crate) weights: Input<'a>,
+    pub(crate) weights: ScoreWeights<'a>,
     pub(crate) experts: Range<usize>,
     pub(crate) tokens: Range<usize>,
     pub(crate) out: Parts<'a, f32>,
@@ -31,13 +44,22 @@ impl Work for Scores<'_> {
     #[inline(always)]
     fn run(self) {
         let mut turned = [[0.0f32; TILE]; SLAB];
+        let mut wide = [0.0f32; SLAB];
         let mut acc = [[0.0f32; TILE]; MOST_TOKENS];
         let count = self.tokens.len();
         assert!(count <= MOST_TOKENS && self.experts.len() <= TILE);
         for start in (0..self.x.cols).step_by(SLAB) {
             let k = start..self.x.cols.min(start + SLAB);
             for (lane, e) in self.experts.clone().enumerate() {
-                for (to, w) in turned.iter_mut().zip(&self.weights.row(e)[k.clone()]) {
+                let row = match self.weights {
+                    ScoreWeights::Floats(weights) => &weights.row(e)[k.clone()],
+                    ScoreWeights::Bytes { bytes, ty, cols } => {
+                        let row = &bytes[(e * cols + start) * ty.bytes()..];
+                        ty.widen_to(row, &mut wide[..k.len()]);
+                        &wide[..k.len()]
+                    }
+                };
+                for (to, w) in turned.iter_mut().zip(row) {
                     to[lane] = *w;
                 }
             }

@@ -32,8 +32,10 @@ fn input(random: &mut SplitMix64, rows: usize, cols: usize, finite: bool) -> Vec
         row.iter_mut().for_each(|v| *v *= size);
         if !finite {
             for _ in 0..below(random, 4) {
-                let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -f32::NAN];
-                row[below(random, cols)] = special[below(random, 5)];
+                let signalling = f32::from_bits(0x7f80_0001);
+                let special =
+                    [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -f32::NAN, signalling];
+                row[below(random, cols)] = special[below(random, 6)];
             }
             // A group of nothing but NaN.
             if below(random, 4) == 0 {
@@ -165,6 +167,34 @@ fn every_layout_and_isa() {
                 run(&*backend, layout, seed as u64, shape, true);
                 run(&*backend, layout, seed as u64 + 100, shape, false);
             }
+        }
+    }
+}
+
+/// A signalling NaN is left out of the largest magnitude as any other is, wherever it stands. The
+/// scale is written out: the reference shares the processor's instructions.
+#[test]
+fn signalling_nan_is_left_out() {
+    for nan in [0x7f80_0001u32, 0xff80_0001, 0x7fbf_ffff, 0x7fc0_0000] {
+        for at in [0, 3, 4, 5, 31] {
+            let mut x = [1.0f32; 128];
+            x[4] = 100.0;
+            x[if at == 4 { 6 } else { at }] = f32::from_bits(nan);
+            let mut expected = 1.0f32 / (127.0 / 100.0);
+            let block = reference::quantize(&x, 1, 128, 128, None, Layout::D4);
+            assert_eq!(block[..4], expected.to_le_bytes(), "the reference, {nan:#x} at {at}");
+            for (isa, backend) in backends() {
+                let host = backend.from_slice(&x).unwrap();
+                let mut out = backend.alloc::<u8>(block.len()).unwrap();
+                let to = Q8RowsMut::new(&mut out, Layout::D4, 1, 128).unwrap();
+                let x = Matrix::dense("x", &host, 1, 128).unwrap();
+                QuantizeRows::new(x, to).unwrap().launch(&*backend).unwrap();
+                assert_eq!(backend.download(&out).unwrap(), block, "{isa}, {nan:#x} at {at}");
+            }
+            expected = 100.0 / 127.0;
+            let row = strata_core::rows::RowFormat::Q8_0.quantize(&x[..32], 32).unwrap();
+            let bits = strata_core::numerics::f16_bits(expected);
+            assert_eq!(row[..2], bits.to_le_bytes(), "q8_0, {nan:#x} at {at}");
         }
     }
 }

@@ -38,17 +38,17 @@ impl CudaBackend {
     /// image for the device, [`strata_core::Error::Invalid`] where there is no
     /// device of that index, and those of the driver.
     pub fn new(index: u32, options: CudaOptions) -> Result<Self> {
-        Self::on(Device::open(index)?, options)
+        Ok(Self::on(Stream::new(Device::open(index)?)?, options))
     }
 
-    fn on(device: Arc<Device>, options: CudaOptions) -> Result<Self> {
-        Ok(Self {
-            stream: Stream::new(device)?,
+    pub(crate) fn on(stream: Stream, options: CudaOptions) -> Self {
+        Self {
+            stream,
             order: StreamState::new(),
             options,
             staging: RefCell::default(),
             scratch: RefCell::default(),
-        })
+        }
     }
 
     pub(crate) fn gpu(&self) -> &Device {
@@ -105,7 +105,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self::on(Arc::clone(&self.stream.device), self.options)?))
+        Ok(Box::new(Self::on(Stream::new(Arc::clone(&self.stream.device))?, self.options)))
     }
 
     fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
@@ -143,7 +143,9 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
-        self.stream.synchronize()
+        self.stream.synchronize()?;
+        self.gpu().reap();
+        Ok(())
     }
 
     fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {

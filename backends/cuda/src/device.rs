@@ -1,6 +1,6 @@
 //! Devices: what they say of themselves, and what the handles on one share.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice_attribute_enum as Attribute, CUresult};
 use strata_core::backend::{BackendKind, DeviceId, DeviceInfo, MemoryInfo};
@@ -8,7 +8,7 @@ use strata_core::{Error, Result};
 
 use crate::driver::{self, Driver};
 use crate::images;
-use crate::memory::{Block, Pool};
+use crate::memory::{Block, Owner, Pool};
 use crate::module::Modules;
 use crate::stream::{Event, Streams};
 
@@ -29,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) streams: Streams,
     pub(crate) modules: Modules,
     pool: Pool<DriverMemory>,
+    /// Owners of memory that was dropped, and what has to pass before they go.
+    retired: Mutex<Vec<(Vec<Event>, Owner)>>,
     context: Arc<Context>,
 }
 
@@ -75,6 +77,7 @@ impl Device {
             streams: Streams::default(),
             modules: Modules::default(),
             pool: Pool::new(DriverMemory { context: Arc::clone(&context) }),
+            retired: Mutex::default(),
             context,
         };
         // A small image: one that does not load is found out now, not in the middle of a layer.
@@ -100,6 +103,7 @@ impl Device {
     /// Memory that no stream uses.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<Block> {
         self.enter()?;
+        self.reap();
         self.pool.alloc(bytes)?.ok_or_else(|| match self.memory() {
             Ok(MemoryInfo { free, total }) => Error::OutOfMemory {
                 device: self.info.id.to_string(),
@@ -122,6 +126,49 @@ impl Device {
         }
     }
 
+    /// Drops the owner of adopted memory when all streams have passed this point.
+    pub(crate) fn retire(&self, owner: Owner) {
+        match self.enter().and_then(|()| self.streams.fences(self)) {
+            Ok(fences) => self.retired().push((fences, owner)),
+            Err(error) => {
+                // Whether a stream still uses the memory cannot be known: its owner stays.
+                std::mem::forget(owner);
+                tracing::debug!("{}: adopted memory is kept for good: {error}", self.info.id);
+            }
+        }
+        self.reap();
+    }
+
+    /// Drops owners whose memory all streams have passed.
+    pub(crate) fn reap(&self) {
+        let mut gone = Vec::new();
+        {
+            let mut retired = self.retired();
+            if retired.is_empty() || self.enter().is_err() {
+                return;
+            }
+            let passed = |fences: &[Event]| fences.iter().all(|f| matches!(f.passed(), Ok(true)));
+            let mut i = 0;
+            while i < retired.len() {
+                match passed(&retired[i].0) {
+                    true => gone.push(retired.swap_remove(i)),
+                    false => i += 1,
+                }
+            }
+        }
+        // Outside the lock: an owner may call the backend when it is dropped.
+        drop(gone);
+    }
+
+    fn retired(&self) -> MutexGuard<'_, Vec<(Vec<Event>, Owner)>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The context, to be compared.
+    pub(crate) fn context(&self) -> CUcontext {
+        self.context.raw.0
+    }
+
     /// Free and total memory; what the pool keeps is free.
     pub(crate) fn memory(&self) -> Result<MemoryInfo> {
         self.enter()?;
@@ -140,6 +187,7 @@ impl Drop for Device {
         if self.enter().is_ok() {
             self.modules.unload();
             self.pool.trim();
+            drop(std::mem::take(&mut *self.retired()));
         }
     }
 }
@@ -247,11 +295,14 @@ pub fn best() -> Result<u32> {
         }
     }
     let reason = match reasons.is_empty() {
-        true => "the driver shows no device".to_owned(),
+        true => NO_DEVICE.to_owned(),
         false => reasons.join("; "),
     };
     Err(Error::Unavailable { kind: BackendKind::Cuda, reason })
 }
+
+/// What is said where the driver starts and counts none.
+const NO_DEVICE: &str = "the driver shows no device (CUDA_VISIBLE_DEVICES may hide them)";
 
 /// Major and minor of a device's architecture.
 pub(crate) type Capability = (u32, u32);
@@ -259,8 +310,11 @@ pub(crate) type Capability = (u32, u32);
 fn handle(driver: Driver, index: u32) -> Result<sys::CUdevice> {
     let count = driver.count()?;
     if index >= count {
+        if count == 0 {
+            let reason = NO_DEVICE.to_owned();
+            return Err(Error::Unavailable { kind: BackendKind::Cuda, reason });
+        }
         let expected = match count {
-            0 => "nothing: the driver shows no device".to_owned(),
             1 => "0, the only one".to_owned(),
             n => format!("0 to {}, as there are {n}", n - 1),
         };

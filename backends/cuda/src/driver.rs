@@ -15,6 +15,53 @@ const OLDEST: i32 = 13000;
 const GET_DRIVER: &str =
     "install the NVIDIA driver, branch 580 or newer, or run with --backend cpu";
 
+/// Every entry point that this crate calls. The binding panics at the first call of one that
+/// the library lacks, so all of them are looked for before the first call.
+const ENTRY_POINTS: [&CStr; 39] = [
+    c"cuDriverGetVersion",
+    c"cuGetErrorName",
+    c"cuGetErrorString",
+    c"cuInit",
+    c"cuCtxSetCurrent",
+    c"cuDeviceGet",
+    c"cuDeviceGetAttribute",
+    c"cuDeviceGetCount",
+    c"cuDeviceGetName",
+    c"cuDevicePrimaryCtxRelease_v2",
+    c"cuDevicePrimaryCtxRetain",
+    c"cuEventCreate",
+    c"cuEventDestroy_v2",
+    c"cuEventElapsedTime_v2",
+    c"cuEventQuery",
+    c"cuEventRecord",
+    c"cuEventSynchronize",
+    c"cuFuncSetAttribute",
+    c"cuLaunchKernel",
+    c"cuMemAlloc_v2",
+    c"cuMemFreeHost",
+    c"cuMemFree_v2",
+    c"cuMemGetInfo_v2",
+    c"cuMemHostAlloc",
+    c"cuMemcpyDtoDAsync_v2",
+    c"cuMemcpyDtoHAsync_v2",
+    c"cuMemcpyDtoH_v2",
+    c"cuMemcpyHtoDAsync_v2",
+    c"cuMemsetD8Async",
+    c"cuModuleGetFunction",
+    c"cuModuleGetGlobal_v2",
+    c"cuModuleLoadData",
+    c"cuModuleUnload",
+    c"cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    c"cuStreamCreate",
+    c"cuStreamDestroy_v2",
+    c"cuStreamGetCtx",
+    c"cuStreamSynchronize",
+    c"cuStreamWaitEvent",
+];
+
+/// How many of them are called before `cuInit`.
+const BEFORE_INIT: usize = 3;
+
 /// The driver, initialised. Holding one is the permission to call it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Driver {
@@ -37,16 +84,22 @@ impl Driver {
     fn find() -> std::result::Result<Self, String> {
         // SAFETY: only opens and closes the library; its initialisers are the driver's own.
         if !unsafe { sys::is_culib_present() } {
-            return Err(format!("no NVIDIA driver library (libcuda.so) was found; {GET_DRIVER}"));
+            // On a line of its own: who did not ask for CUDA is told the first.
+            return Err(format!(
+                "no NVIDIA driver library (libcuda.so) was found\nwhere there is an NVIDIA GPU, {GET_DRIVER}"
+            ));
         }
-        // A library without an entry point would make the binding panic when it is called.
-        for name in [c"cuDriverGetVersion", c"cuGetErrorString", c"cuInit"] {
-            if !has_symbol(name) {
-                return Err(format!(
-                    "the driver library that was found has no {}; {GET_DRIVER}",
-                    name.to_string_lossy()
-                ));
-            }
+        // The version first: what an older driver lacks is explained by its age.
+        let missing =
+            |names: &[&'static CStr]| names.iter().find(|name| !has_symbol(name)).copied();
+        let lacks = |name: &CStr| {
+            format!(
+                "the driver library that was found has no {}; {GET_DRIVER}",
+                name.to_string_lossy()
+            )
+        };
+        if let Some(name) = missing(&ENTRY_POINTS[..BEFORE_INIT]) {
+            return Err(lacks(name));
         }
         let mut version = 0;
         // SAFETY: writes one int; allowed before cuInit.
@@ -61,6 +114,9 @@ impl Driver {
                 dotted(OLDEST)
             ));
         }
+        if let Some(name) = missing(&ENTRY_POINTS) {
+            return Err(lacks(name));
+        }
         // SAFETY: takes no pointer; flags must be 0.
         match unsafe { sys::cuInit(0) } {
             CUresult::CUDA_SUCCESS => Ok(Self { version }),
@@ -68,7 +124,7 @@ impl Driver {
                 "the driver finds no NVIDIA GPU in this machine (or CUDA_VISIBLE_DEVICES hides it)"
                     .to_owned(),
             ),
-            result => Err(format!("cuInit: {}; {GET_DRIVER}", describe(result))),
+            result => Err(format!("cuInit: {}; {}", describe(result), advice(result))),
         }
     }
 
@@ -83,6 +139,28 @@ impl Driver {
     /// The CUDA version the driver is for, as `13.0`.
     pub(crate) fn version(self) -> String {
         dotted(self.version)
+    }
+}
+
+/// What helps where the driver is there and does not start.
+fn advice(result: CUresult) -> &'static str {
+    match result {
+        CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "the library found is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"
+        }
+        CUresult::CUDA_ERROR_SYSTEM_NOT_READY => {
+            "a service that the GPUs need is not running yet: on machines with NVSwitch, start nvidia-fabricmanager of the driver's version"
+        }
+        CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
+            "libcuda and the kernel's module are of different versions: restart after an update of the driver; in a container, use the host's libcuda"
+        }
+        CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+            "the libcuda found is of a compatibility package that this GPU does not support: use the driver's own"
+        }
+        CUresult::CUDA_ERROR_UNKNOWN => {
+            "the driver is there and did not start: see whether nvidia-smi works, whether /dev/nvidia-uvm is there and may be opened, and the kernel's log"
+        }
+        _ => "see whether nvidia-smi works, or run with --backend cpu",
     }
 }
 
@@ -129,6 +207,29 @@ pub(crate) fn check(device: Option<u32>, call: &'static str, result: CUresult) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A call that is not in the list would panic on a library without it.
+    #[test]
+    fn every_call_is_looked_for_first() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut called = std::collections::BTreeSet::new();
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            for rest in text.split("sys::cu").skip(1) {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(0);
+                // `culib` is the binding's, as what begins in lower case.
+                if rest.starts_with(|c: char| c.is_ascii_uppercase()) {
+                    called.insert(format!("cu{}", &rest[..end]));
+                }
+            }
+        }
+        let known = ENTRY_POINTS.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
+        assert_eq!(called, known);
+    }
 
     #[test]
     fn versions_are_dotted() {

@@ -13,6 +13,7 @@
 //! tests and for those who measure; the bytes are the same: see
 //! [`CudaOptions::from_env`].
 
+mod adopt;
 mod backend;
 mod device;
 mod driver;
@@ -20,6 +21,7 @@ mod images;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod module;
 mod moe;
 mod operand;

@@ -40,12 +40,22 @@ pub(crate) struct Block {
 pub(crate) struct CudaMemory {
     device: Arc<Device>,
     block: Block,
+    /// Who keeps it, where it is not the pool's.
+    owner: Option<Owner>,
 }
+
+/// What keeps memory or a stream that somebody else made.
+pub(crate) type Owner = Box<dyn Any + Send + Sync>;
 
 impl CudaMemory {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
         let block = device.alloc(bytes)?;
-        Ok(Self { device: Arc::clone(device), block })
+        Ok(Self { device: Arc::clone(device), block, owner: None })
+    }
+
+    /// Memory of another, which `owner` keeps.
+    pub(crate) fn adopt(device: &Arc<Device>, address: u64, bytes: usize, owner: Owner) -> Self {
+        Self { device: Arc::clone(device), block: Block { address, bytes }, owner: Some(owner) }
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -66,7 +76,10 @@ impl Memory for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        self.device.release(self.block);
+        match self.owner.take() {
+            None => self.device.release(self.block),
+            Some(owner) => self.device.retire(owner),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use strata_core::backend::ops::{Product, Rows as Order};
 use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
 use strata_kernels_cuda::shapes::MmqShape;
+use strata_kernels_cuda::tiles::Work;
 use strata_kernels_cuda::{MMQ_TILES, args, shapes, tiles};
 
 use crate::backend::CudaBackend;
@@ -13,6 +14,7 @@ use crate::stream::Grid;
 
 /// Entry points of [`MMQ_TILES`].
 const NAMES: [&str; MMQ_TILES.len()] = [
+    "strata_mmq_tile256",
     "strata_mmq_tile128",
     "strata_mmq_tile96",
     "strata_mmq_tile64",
@@ -37,8 +39,15 @@ impl Mmq for CudaBackend {
             return Ok(());
         }
         let input = at(activations.data());
-        let (shape, kernel) =
-            self.tile(weights.ty(), dst.rows, weights.experts(), aligned(input))?;
+        let work = Work {
+            rows: dst.rows,
+            experts: weights.experts(),
+            weight_rows: weights.rows(),
+            aligned: aligned(input),
+            in_order: src == 0,
+            processors: self.gpu().limits.units as usize,
+        };
+        let (shape, kernel) = self.tile(weights.ty(), &work)?;
         let most = tiles::most(dst.rows, weights.experts(), shape.tokens as usize);
         let list = match map {
             None => 0,
@@ -73,22 +82,16 @@ impl Mmq for CudaBackend {
             out_rows: dst.rows as u32,
             aligned: aligned(input).into(),
         };
-        let work = most as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
+        let blocks = most as u64 * (weights.rows() as u64).div_ceil(shape.rows.into());
         // SAFETY: the operands were checked, and the tiles cover the map's rows and
         // no others; the kernels take one of these.
-        unsafe { self.stream.launch(&kernel, Grid::UpTo(work, 1), &args) }
+        unsafe { self.stream.launch(&kernel, Grid::UpTo(blocks, 1), &args) }
     }
 }
 
 impl CudaBackend {
-    /// The tile for so many rows of so many experts, and its kernel.
-    fn tile(
-        &self,
-        ty: WeightType,
-        rows: usize,
-        experts: usize,
-        aligned: bool,
-    ) -> Result<(MmqShape, Kernel)> {
+    /// The best tile, and its kernel.
+    fn tile(&self, ty: WeightType, work: &Work) -> Result<(MmqShape, Kernel)> {
         let (device, unit) = (self.gpu(), unit(ty));
         let words = device.modules.shape(device, unit, shapes::MMQ)?;
         let all = tiles::parse(&words, &MMQ_TILES).map_err(|detail| {
@@ -100,7 +103,7 @@ impl CudaBackend {
         })?;
         let limit = self.options.shared_bytes.unwrap_or(u32::MAX).min(device.limits.shared);
         let mut failure = None;
-        for index in tiles::order(&all, rows, experts, aligned, wanted, limit) {
+        for index in tiles::order(&all, work, wanted, limit) {
             let MmqShape { threads, shared_bytes, .. } = all[index];
             // The driver has the last word on what fits: the next tile is smaller.
             match device.modules.kernel(device, unit, NAMES[index], threads, shared_bytes) {
@@ -109,7 +112,8 @@ impl CudaBackend {
             }
         }
         Err(failure.unwrap_or_else(|| {
-            let least = all.iter().map(|s| s.shared_bytes).min().unwrap_or(0);
+            let there = all.iter().filter(|s| s.rows > 0);
+            let least = there.map(|s| s.shared_bytes).min().unwrap_or(0);
             Error::invalid(
                 format!("{}: shared memory of a block", device.info.id),
                 format!("{limit} bytes"),

@@ -45,6 +45,8 @@ impl Staging {
         }
         let mut done = 0;
         while done < from.len() {
+            // Made first: a copy that no event follows has to be waited for.
+            let read = stream.new_event(EventFlags::CU_EVENT_DISABLE_TIMING)?;
             let (half, at) = self.room(stream)?;
             let bytes = (half.pinned.bytes - at).min(from.len() - done);
             let piece = half.pinned.piece(at, bytes);
@@ -53,7 +55,19 @@ impl Staging {
             // passed; `to` is as the caller promises.
             let copied = unsafe { stream.copy_in(to + done as u64, piece) };
             // Also after an error: part of the copy may be under way.
-            half.read = Some(stream.event(EventFlags::CU_EVENT_DISABLE_TIMING)?);
+            if let Err(error) = stream.record_into(&read) {
+                // An earlier event would say nothing of this copy.
+                let waited = stream.synchronize();
+                half.read = None;
+                if waited.is_err() {
+                    // Whether the device still reads it cannot be known: never written or freed.
+                    half.pinned.leak();
+                    self.halves[self.current] = None;
+                }
+                self.used = 0;
+                return Err(error);
+            }
+            half.read = Some(read);
             copied?;
             self.used = (at + bytes).next_multiple_of(ALIGN);
             done += bytes;
@@ -65,11 +79,10 @@ impl Staging {
     fn room(&mut self, stream: &Stream) -> Result<(&mut Half, usize)> {
         let full = self.halves[self.current].as_ref().is_some_and(|h| self.used >= h.pinned.bytes);
         if full {
+            // The turn is taken after the wait: without it the other half is still read.
+            self.wait(1 - self.current)?;
             self.current = 1 - self.current;
             self.used = 0;
-            if let Some(read) = self.halves[self.current].as_mut().and_then(|h| h.read.take()) {
-                read.wait()?;
-            }
         }
         let slot = &mut self.halves[self.current];
         if slot.is_none() {
@@ -79,17 +92,25 @@ impl Staging {
         Ok((half, self.used))
     }
 
+    /// Waits until the device has read a half; one that it could not wait for stays as it is.
+    fn wait(&mut self, index: usize) -> Result<()> {
+        let Some(half) = &mut self.halves[index] else { return Ok(()) };
+        if let Some(read) = &half.read {
+            read.wait()?;
+        }
+        half.read = None;
+        Ok(())
+    }
+
     /// Makes both halves large.
     fn grow(&mut self, stream: &Stream) -> Result<()> {
         let large = |half: &Option<Half>| half.as_ref().is_some_and(|h| h.pinned.bytes >= LARGE);
         if self.halves.iter().all(large) {
             return Ok(());
         }
-        for half in self.halves.iter_mut() {
-            if let Some(read) = half.as_mut().and_then(|h| h.read.take()) {
-                read.wait()?;
-            }
-            *half = Some(Half { pinned: Pinned::new(&stream.device, LARGE)?, read: None });
+        for i in 0..self.halves.len() {
+            self.wait(i)?;
+            self.halves[i] = Some(Half { pinned: Pinned::new(&stream.device, LARGE)?, read: None });
         }
         (self.current, self.used) = (0, 0);
         Ok(())
@@ -115,6 +136,11 @@ impl Pinned {
         Ok(Self { data: Raw(data.cast()), bytes, device: Arc::clone(device) })
     }
 
+    /// Leaves the memory as it is, for good.
+    fn leak(&mut self) {
+        (self.data, self.bytes) = (Raw(std::ptr::null_mut()), 0);
+    }
+
     /// Bytes of it, to be written.
     fn piece(&mut self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "a piece of the pinned memory");
@@ -125,6 +151,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        if self.data.0.is_null() {
+            return;
+        }
         let freed = self.device.enter().and_then(|()| {
             // SAFETY: allocated by `new`; the stream that read it was waited for,
             // as it is dropped first.

@@ -11,6 +11,7 @@ use strata_core::{Error, Result};
 
 use crate::device::{Device, Raw};
 use crate::driver;
+use crate::memory::Owner;
 use crate::module::Kernel;
 
 /// Largest number of blocks along x.
@@ -40,6 +41,8 @@ impl Streams {
 pub(crate) struct Stream {
     pub(crate) device: Arc<Device>,
     raw: Raw<CUstream>,
+    /// Who keeps it, where it is another's.
+    owner: Option<Owner>,
 }
 
 impl Stream {
@@ -49,9 +52,37 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is current; writes one handle, destroyed in drop.
         device.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut raw, flags) })?;
-        let raw = Raw(raw);
+        Ok(Self::on(device, Raw(raw), None))
+    }
+
+    /// A stream of another, which `owner` keeps.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one of another context than the device's primary one.
+    ///
+    /// # Safety
+    /// It is a stream, and lives as long as `owner`.
+    pub(crate) unsafe fn adopt(device: Arc<Device>, raw: CUstream, owner: Owner) -> Result<Self> {
+        device.enter()?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the caller's; writes one handle.
+        let result = unsafe { sys::cuStreamGetCtx(raw, &raw mut context) };
+        device.check("cuStreamGetCtx", result)?;
+        if context != device.context() {
+            let expected = format!("one of the primary context of {}", device.info.id);
+            return Err(Error::invalid("stream", "one of another context", expected));
+        }
+        Ok(Self::on(device, Raw(raw), Some(owner)))
+    }
+
+    fn on(device: Arc<Device>, raw: Raw<CUstream>, owner: Option<Owner>) -> Self {
         device.streams.0.lock().unwrap_or_else(PoisonError::into_inner).push(raw);
-        Ok(Self { device, raw })
+        Self { device, raw, owner }
+    }
+
+    /// The driver's handle.
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.raw.0.cast()
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -149,10 +180,21 @@ impl Stream {
 
     /// An event at this point.
     pub(crate) fn event(&self, flags: EventFlags) -> Result<Event> {
-        self.device.enter()?;
-        let event = Event::new(&self.device, flags)?;
-        event.record(&self.device, self.raw.0)?;
+        let event = self.new_event(flags)?;
+        self.record_into(&event)?;
         Ok(event)
+    }
+
+    /// An event that stands nowhere yet.
+    pub(crate) fn new_event(&self, flags: EventFlags) -> Result<Event> {
+        self.device.enter()?;
+        Event::new(&self.device, flags)
+    }
+
+    /// Puts an event at this point.
+    pub(crate) fn record_into(&self, event: &Event) -> Result<()> {
+        self.device.enter()?;
+        event.record(&self.device, self.raw.0)
     }
 
     /// A point that other streams of the device can wait for.
@@ -212,8 +254,14 @@ impl Drop for Stream {
             tracing::debug!("a stream ends: {error}");
         }
         let mut streams = self.device.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.retain(|&raw| raw != self.raw);
+        // Once: a stream of another may stand here for several handles.
+        if let Some(index) = streams.iter().position(|&raw| raw == self.raw) {
+            streams.swap_remove(index);
+        }
         drop(streams);
+        if self.owner.is_some() {
+            return;
+        }
         // SAFETY: created by `new`, destroyed once.
         let result = unsafe { sys::cuStreamDestroy_v2(self.raw.0) };
         if let Err(error) = self.device.check("cuStreamDestroy", result) {

@@ -82,3 +82,37 @@ fn some_library() -> Option<std::path::PathBuf> {
     path.map(std::path::PathBuf::from)
         .find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libgcc_s")))
 }
+
+#[test]
+fn a_driver_that_lacks_a_call_is_an_error_too() {
+    let case = "a_driver_that_lacks_a_call_is_an_error_too";
+    if std::env::var_os(INNER).is_some() {
+        for reason in [unavailable(devices()), unavailable(best())] {
+            assert!(reason.contains("has no cuCtxSetCurrent"), "{reason}");
+        }
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("strata-cuda-lacks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = folder.join("cuda.c");
+    let text = "int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
+        int cuInit(unsigned f) { return 0; }
+        int cuGetErrorString(int e, const char **s) { *s = \"\"; return 0; }
+        int cuGetErrorName(int e, const char **s) { *s = \"\"; return 0; }
+        int cuDeviceGetCount(int *n) { *n = 1; return 0; }";
+    std::fs::write(&source, text).unwrap();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&folder.join("libcuda.so"), &source])
+        .status()
+        .expect("cc, a C compiler");
+    assert!(made.success());
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", case])
+        .env("LD_LIBRARY_PATH", &folder)
+        .env(INNER, "1")
+        .status()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(status.success());
+}

@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use cudarc::driver::sys;
 use strata_core::backend::ops::{
     GateUp, GateUpOrder, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows,
     QuantizeScatter, Rows, SwiGluQuantize, Weights,
@@ -441,4 +442,197 @@ fn a_fault_is_reported_and_the_next_handle_works() {
     let gpu = open();
     let buffer = gpu.from_slice(&[7u8; 100]).unwrap();
     assert_eq!(gpu.download(&buffer).unwrap(), [7; 100]);
+}
+
+#[test]
+fn memory_is_not_handed_to_a_stream_made_after_the_release() {
+    let case = "memory_is_not_handed_to_a_stream_made_after_the_release";
+    if !inside(case, &[("DOUBLE_CARDS", &card())]) {
+        return;
+    }
+    let first = open();
+    for round in 0..20 {
+        let size = [1000, 70_000, 3 << 20][round % 3];
+        let mut dying = first.alloc::<u8>(size).unwrap();
+        first.fill(&mut dying, 0xee).unwrap();
+        drop(dying);
+        // Taken by the stream that still writes it, used by one that did not exist then.
+        let mut theirs = first.alloc::<u8>(size).unwrap();
+        let later = first.fork().unwrap();
+        later.upload(&mut theirs, &bytes(size, round)).unwrap();
+        later.synchronize().unwrap();
+        first.synchronize().unwrap();
+        assert!(later.download(&theirs).unwrap() == bytes(size, round), "{round}");
+    }
+}
+
+#[test]
+fn staging_is_not_written_over_when_an_event_fails() {
+    let case = "staging_is_not_written_over_when_an_event_fails";
+    if !inside(case, &[("DOUBLE_CARDS", &card())]) {
+        return;
+    }
+    for variable in ["DOUBLE_NO_EVENT", "DOUBLE_NO_RECORD"] {
+        for len in [1000, 256 << 10, 40 << 20] {
+            let gpu = open();
+            let mut first = gpu.alloc::<u8>(len).unwrap();
+            let mut second = gpu.alloc::<u8>(len).unwrap();
+            // SAFETY: this process runs no other thread that reads its environment.
+            unsafe { std::env::set_var(variable, "1") };
+            let error = gpu.upload(&mut first, &bytes(len, 1)).unwrap_err().to_string();
+            assert!(error.contains("cuEvent"), "{error}");
+            // SAFETY: as above.
+            unsafe { std::env::remove_var(variable) };
+            // The double ends the process when pinned bytes change before they were copied.
+            for seed in 2..5 {
+                gpu.upload(&mut second, &bytes(len, seed)).unwrap();
+            }
+            assert!(gpu.download(&second).unwrap() == bytes(len, 4), "{variable} {len}");
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_not_told_to_be_installed() {
+    let case = "a_driver_that_does_not_start_is_not_told_to_be_installed";
+    if let Some(code) = std::env::var_os("DOUBLE_INIT") {
+        let error = devices().unwrap_err().to_string();
+        let word = match code.to_str().unwrap() {
+            "34" => "stub",
+            "802" => "nvidia-fabricmanager",
+            "803" => "different versions",
+            "804" => "compatibility package",
+            "999" => "nvidia-uvm",
+            other => panic!("{other}"),
+        };
+        assert!(error.contains("cuInit: ") && error.contains(word), "{error}");
+        assert!(!error.contains("install"), "{error}");
+        return;
+    }
+    for code in ["34", "802", "803", "804", "999"] {
+        inside(case, &[("DOUBLE_CARDS", &card()), ("DOUBLE_INIT", code)]);
+    }
+}
+
+/// Device memory and a stream of an engine, made by the driver's own calls.
+struct Engine {
+    stream: sys::CUstream,
+    memory: Vec<u64>,
+}
+
+// SAFETY: handles of the driver hold in the whole process.
+unsafe impl Send for Engine {}
+// SAFETY: as above.
+unsafe impl Sync for Engine {}
+
+impl Engine {
+    fn new(sizes: &[usize]) -> Self {
+        let (mut stream, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let ok = sys::CUresult::CUDA_SUCCESS;
+        // SAFETY: each writes one handle, given back in drop.
+        unsafe {
+            assert_eq!(sys::cuDevicePrimaryCtxRetain(&raw mut context, 0), ok);
+            assert_eq!(sys::cuCtxSetCurrent(context), ok);
+            assert_eq!(sys::cuStreamCreate(&raw mut stream, 1), ok);
+        }
+        let allocate = |&bytes: &usize| {
+            let mut address = 0;
+            // SAFETY: writes one address.
+            assert_eq!(unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) }, ok);
+            address
+        };
+        Self { stream, memory: sizes.iter().map(allocate).collect() }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The double ends the process where a stream still needs any of it.
+        // SAFETY: made by `new`; nothing is used after.
+        unsafe {
+            for &address in &self.memory {
+                let _ = sys::cuMemFree_v2(address);
+            }
+            let _ = sys::cuStreamDestroy_v2(self.stream);
+            let _ = sys::cuDevicePrimaryCtxRelease_v2(0);
+        }
+    }
+}
+
+#[test]
+fn memory_and_streams_of_an_engine_are_used_without_copies() {
+    let case = "memory_and_streams_of_an_engine_are_used_without_copies";
+    if !inside(case, &[("DOUBLE_CARDS", &card()), ("DOUBLE_LOG", &log(case))]) {
+        return;
+    }
+    let (rows, cols) = (64, 256);
+    let q8_bytes = q8_1::bytes(rows, cols).unwrap();
+    let _ = devices().unwrap();
+    let engine = Arc::new(Engine::new(&[rows * cols * 4, q8_bytes]));
+    // SAFETY: the engine's own stream, kept by its clone.
+    let gpu = unsafe {
+        CudaBackend::on_stream(0, CudaOptions::default(), engine.stream.cast(), Arc::clone(&engine))
+    }
+    .unwrap();
+    assert_eq!(gpu.stream_address(), engine.stream.cast());
+    let ours: &dyn Backend = &gpu;
+    let free = ours.memory().unwrap().free;
+    // SAFETY: so many values lie there, kept by their owner, and used in this stream alone.
+    let (x, mut q8) = unsafe {
+        (
+            gpu.adopt::<f32>(engine.memory[0], rows * cols, Arc::clone(&engine)).unwrap(),
+            gpu.adopt::<u8>(engine.memory[1], q8_bytes, Arc::clone(&engine)).unwrap(),
+        )
+    };
+    assert_eq!(gpu.address(&x).unwrap(), engine.memory[0]);
+    assert_eq!(gpu.address(x.slice(4..).unwrap()).unwrap(), engine.memory[0] + 16);
+    assert_eq!(gpu.address_mut(&mut q8).unwrap(), engine.memory[1]);
+    let matrix = Matrix::dense("x", &x, rows, cols).unwrap();
+    let out = Q8RowsMut::new(&mut q8, Layout::D4, rows, cols).unwrap();
+    QuantizeRows::new(matrix, out).unwrap().launch(ours).unwrap();
+    ours.fill(&mut q8, 7).unwrap();
+    assert_eq!(ours.memory().unwrap().free, free, "nothing was allocated");
+    assert_eq!(launches().iter().map(|l| l.0.as_str()).collect::<Vec<_>>(), ["strata_quantize_D4"]);
+    // What a launch still uses may go at once: the owner stays until the stream has passed.
+    drop((x, q8));
+    assert_eq!(Arc::strong_count(&engine), 4);
+    ours.synchronize().unwrap();
+    assert_eq!(Arc::strong_count(&engine), 2);
+
+    for wrong in [0, engine.memory[0] + 4] {
+        // SAFETY: refused before anything is read.
+        let error = unsafe { gpu.adopt::<f32>(wrong, 1, ()) }.unwrap_err().to_string();
+        assert!(error.contains("multiple of 16"), "{error}");
+    }
+    // The handle leaves the stream, and another handle on it goes on.
+    // SAFETY: as above.
+    let again = unsafe {
+        CudaBackend::on_stream(0, CudaOptions::default(), engine.stream.cast(), Arc::clone(&engine))
+    }
+    .unwrap();
+    drop(gpu);
+    let again: &dyn Backend = &again;
+    let mut dying = again.alloc::<u8>(70_000).unwrap();
+    again.fill(&mut dying, 0xee).unwrap();
+    drop(dying);
+    let own = again.from_slice(&bytes(70_000, 3)).unwrap();
+    assert!(again.download(&own).unwrap() == bytes(70_000, 3));
+}
+
+#[test]
+fn streams_wait_for_events_of_others() {
+    let case = "streams_wait_for_events_of_others";
+    if !inside(case, &[("DOUBLE_CARDS", &card())]) {
+        return;
+    }
+    let (first, second) = (open(), open());
+    for round in 0..20 {
+        let source = first.from_slice(&bytes(5000, round)).unwrap();
+        let mut target = second.alloc::<u8>(5000).unwrap();
+        let event = first.record().unwrap();
+        second.wait(&event).unwrap();
+        drop(event);
+        second.copy(target.view_mut(), &source).unwrap();
+        assert!(second.download(&target).unwrap() == bytes(5000, round), "{round}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Finding and opening devices, and the memory half of the backend.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use strata_core::backend::{
@@ -11,7 +11,7 @@ use strata_core::backend::{
 use strata_core::{Error, Result};
 use strata_kernels_hip as kernels;
 
-use crate::memory::{self, HipMemory, Pool};
+use crate::memory::{self, HipMemory, Owner, Pool};
 use crate::module::{Launch, Module, Modules};
 use crate::options::HipOptions;
 use crate::runtime::{self, Runtime};
@@ -39,10 +39,13 @@ pub fn best() -> Result<u32> {
         }
     }
     if reasons.is_empty() {
-        reasons.push("the HIP runtime sees no device".to_owned());
+        reasons.push(NO_DEVICE.to_owned());
     }
     Err(Error::Unavailable { kind: BackendKind::Hip, reason: reasons.join("; ") })
 }
+
+/// What is said where the runtime starts and counts none.
+const NO_DEVICE: &str = "the HIP runtime sees no device (HIP_VISIBLE_DEVICES may hide them)";
 
 fn describe(index: u32) -> Result<DeviceInfo> {
     let version = runtime::load()?;
@@ -87,17 +90,22 @@ pub(crate) struct Device {
     pub(crate) pool: Pool,
     pub(crate) modules: Modules,
     pub(crate) streams: Mutex<Vec<Weak<Stream>>>,
+    /// Owners of memory that was dropped, and what has to pass before they go.
+    retired: Mutex<Vec<(Vec<HipEvent>, Owner)>>,
 }
 
 impl Device {
     /// The device, opened once in a process: memory of one handle may be used
     /// and dropped while another handle's stream runs.
-    fn open(index: u32) -> Result<Arc<Self>> {
+    pub(crate) fn open(index: u32) -> Result<Arc<Self>> {
         static OPEN: Mutex<Option<HashMap<u32, Weak<Device>>>> = Mutex::new(None);
         let count = runtime::device_count()?;
+        if count == 0 {
+            let reason = NO_DEVICE.to_owned();
+            return Err(Error::Unavailable { kind: BackendKind::Hip, reason });
+        }
         if index >= count {
             let expected = match count {
-                0 => "none: the HIP runtime sees no device".to_owned(),
                 1 => "0, the only one".to_owned(),
                 n => format!("0 to {}", n - 1),
             };
@@ -118,6 +126,7 @@ impl Device {
             pool: Pool::default(),
             modules: Modules::default(),
             streams: Mutex::default(),
+            retired: Mutex::default(),
         });
         open.insert(index, Arc::downgrade(&device));
         Ok(device)
@@ -126,6 +135,38 @@ impl Device {
     /// An error of this device.
     pub(crate) fn error(&self, call: &'static str, detail: String) -> Error {
         Error::Device { device: self.info.id.to_string(), call, detail }
+    }
+
+    /// Drops the owner of adopted memory when all streams have passed this point.
+    pub(crate) fn retire(&self, owner: Owner) {
+        let fences: Result<Vec<_>> = self.live_streams().iter().map(|s| HipEvent::new(s)).collect();
+        match fences {
+            Ok(fences) => self.retired().push((fences, owner)),
+            // Whether a stream still uses the memory cannot be known: its owner stays.
+            Err(_) => std::mem::forget(owner),
+        }
+        self.reap();
+    }
+
+    /// Drops owners whose memory all streams have passed.
+    pub(crate) fn reap(&self) {
+        let mut gone = Vec::new();
+        {
+            let mut retired = self.retired();
+            let mut i = 0;
+            while i < retired.len() {
+                match retired[i].0.iter().all(|fence| matches!(fence.passed(), Ok(true))) {
+                    true => gone.push(retired.swap_remove(i)),
+                    false => i += 1,
+                }
+            }
+        }
+        // Outside the lock: an owner may call the backend when it is dropped.
+        drop(gone);
+    }
+
+    fn retired(&self) -> MutexGuard<'_, Vec<(Vec<HipEvent>, Owner)>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The streams that there are at this moment.
@@ -141,6 +182,7 @@ impl Drop for Device {
         // All handles and buffers are gone, so every stream has been waited for.
         let _ = self.pool.empty(self);
         self.modules.clear();
+        drop(std::mem::take(&mut *self.retired()));
     }
 }
 
@@ -159,11 +201,11 @@ impl HipBackend {
     /// kernels for the device's architecture, with both named;
     /// [`Error::Invalid`] where there is no such device.
     pub fn new(index: u32, options: HipOptions) -> Result<Self> {
-        Self::on(Device::open(index)?, options)
+        Ok(Self::on(Stream::new(Device::open(index)?)?, options))
     }
 
-    fn on(device: Arc<Device>, options: HipOptions) -> Result<Self> {
-        Ok(Self { stream: Stream::new(device)?, order: StreamState::new(), options })
+    pub(crate) fn on(stream: Arc<Stream>, options: HipOptions) -> Self {
+        Self { stream, order: StreamState::new(), options }
     }
 
     pub(crate) fn gpu(&self) -> &Arc<Device> {
@@ -235,7 +277,7 @@ unsafe impl Backend for HipBackend {
     }
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self::on(Arc::clone(self.gpu()), self.options)?))
+        Ok(Box::new(Self::on(Stream::new(Arc::clone(self.gpu()))?, self.options)))
     }
 
     fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
@@ -274,7 +316,9 @@ unsafe impl Backend for HipBackend {
     }
 
     fn synchronize_raw(&self, _: Checked<()>) -> Result<()> {
-        self.stream.synchronize()
+        self.stream.synchronize()?;
+        self.gpu().reap();
+        Ok(())
     }
 
     fn record_raw(&self, _: Checked<()>) -> Result<Box<dyn RawEvent>> {

@@ -22,10 +22,12 @@
 //! the memory half of the backend), `memory`, `stream`, `module`, and one per
 //! step. `runtime` is the one file that calls into HIP.
 
+mod adopt;
 mod device;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod module;
 mod moe;
 // The kernels are shared, and so is how they take their operands.

@@ -19,7 +19,12 @@ const GRAIN: usize = 512;
 pub(crate) struct HipMemory {
     device: Arc<Device>,
     block: Block,
+    /// Who keeps it, where it is not the pool's.
+    owner: Option<Owner>,
 }
+
+/// What keeps memory or a stream that somebody else made.
+pub(crate) type Owner = Box<dyn Any + Send + Sync>;
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
@@ -46,12 +51,23 @@ impl HipMemory {
     /// # Errors
     /// [`Error::OutOfMemory`], when giving back all idle blocks did not help.
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
+        device.reap();
         let rounded = bytes.checked_next_multiple_of(GRAIN).unwrap_or(bytes);
         let block = match device.pool.take(device, rounded)? {
             Some(block) => block,
             None => Self::fresh(device, rounded, bytes)?,
         };
-        Ok(Self { device: Arc::clone(device), block })
+        Ok(Self { device: Arc::clone(device), block, owner: None })
+    }
+
+    /// Memory of another, which `owner` keeps.
+    pub(crate) fn adopt(
+        device: &Arc<Device>,
+        address: Address,
+        bytes: usize,
+        owner: Owner,
+    ) -> Self {
+        Self { device: Arc::clone(device), block: Block { address, bytes }, owner: Some(owner) }
     }
 
     fn fresh(device: &Arc<Device>, rounded: usize, bytes: usize) -> Result<Block> {
@@ -86,7 +102,10 @@ impl Memory for HipMemory {
 
 impl Drop for HipMemory {
     fn drop(&mut self) {
-        self.device.pool.give_back(&self.device, self.block);
+        match self.owner.take() {
+            None => self.device.pool.give_back(&self.device, self.block),
+            Some(owner) => self.device.retire(owner),
+        }
     }
 }
 

@@ -92,7 +92,9 @@ impl HipBackend {
             Error::invalid("STRATA_HIP_TILE", wanted.unwrap_or_default(), expected)
         })?;
         let limit = self.shared_bytes();
-        match tiles::order(&all, rows, experts, aligned, wanted, limit).first() {
+        let work =
+            tiles::Work { rows, experts, weight_rows: 0, aligned, in_order: true, processors: 0 };
+        match tiles::order(&all, &work, wanted, limit).first() {
             Some(&best) => Ok((all[best], format!("strata_mmq_{}", MMQ_TILES[best]))),
             None => {
                 let least = all.iter().map(|s| s.shared_bytes).min().unwrap_or(0);

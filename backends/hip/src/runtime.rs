@@ -31,6 +31,18 @@ pub(crate) type Address = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(*mut c_void);
 
+impl Handle {
+    /// A handle of another program part.
+    pub(crate) fn of(raw: *mut c_void) -> Self {
+        Self(raw)
+    }
+
+    /// The runtime's own pointer.
+    pub(crate) fn raw(self) -> *mut c_void {
+        self.0
+    }
+}
+
 // SAFETY: the runtime takes its handles from any thread.
 unsafe impl Send for Handle {}
 // SAFETY: as above.

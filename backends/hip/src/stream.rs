@@ -8,6 +8,7 @@ use strata_core::backend::{Mark, RawEvent};
 use strata_core::{Error, Result};
 
 use crate::device::Device;
+use crate::memory::Owner;
 use crate::runtime::{Address, Handle, Runtime};
 
 /// Bytes of one half of the staging memory.
@@ -18,18 +19,32 @@ pub(crate) struct Stream {
     pub(crate) device: Arc<Device>,
     pub(crate) handle: Handle,
     stages: Mutex<Option<Stages>>,
+    /// Who keeps it, where it is another's.
+    owner: Option<Owner>,
 }
 
 impl Stream {
     pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
         let handle = device.runtime.stream_create()?;
-        let this = Arc::new(Self { device, handle, stages: Mutex::new(None) });
+        Ok(Self::on(device, handle, None))
+    }
+
+    /// A stream of another, which `owner` keeps.
+    ///
+    /// # Safety
+    /// It is a stream of this device, and lives as long as `owner`.
+    pub(crate) unsafe fn adopt(device: Arc<Device>, handle: Handle, owner: Owner) -> Arc<Self> {
+        Self::on(device, handle, Some(owner))
+    }
+
+    fn on(device: Arc<Device>, handle: Handle, owner: Option<Owner>) -> Arc<Self> {
+        let this = Arc::new(Self { device, handle, stages: Mutex::new(None), owner });
         this.device
             .streams
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(Arc::downgrade(&this));
-        Ok(this)
+        this
     }
 
     fn runtime(&self) -> Runtime {
@@ -46,23 +61,33 @@ impl Stream {
     /// # Safety
     /// `src.len()` bytes at `to` are memory of this device.
     pub(crate) unsafe fn upload(&self, to: Address, src: &[u8]) -> Result<()> {
-        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
-        if stages.is_none() {
-            *stages = Some(Stages::new(self.runtime(), src.len())?);
+        let mut guard = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_none() {
+            *guard = Some(Stages::new(self.runtime(), src.len())?);
         }
-        let Some(stages) = stages.as_mut().map(|s| s.at_least(src.len())).transpose()? else {
+        let Some(stages) = guard.as_mut().map(|s| s.at_least(src.len())).transpose()? else {
             return Ok(());
         };
-        for (i, part) in src.chunks(stages.size).enumerate() {
+        let size = stages.size;
+        for (i, part) in src.chunks(size).enumerate() {
             let stage = stages.next()?;
             // SAFETY: the stage has `size` bytes and the stream is past its last use; the rest is
             // the caller's. The stage stays until the stream does.
-            unsafe {
+            let copied = unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), stage.memory, part.len());
-                let to = to + (i * stages.size) as Address;
-                self.runtime().copy_in(to, stage.memory, part.len(), self.handle)?;
+                let to = to + (i * size) as Address;
+                self.runtime().copy_in(to, stage.memory, part.len(), self.handle)
+            };
+            // Also after an error: part of the copy may be under way.
+            if let Err(error) = self.runtime().event_record(stage.event, self.handle) {
+                // The event's last point says nothing of this copy.
+                if self.synchronize().is_err() {
+                    // Whether the device still reads them cannot be known: never written or freed.
+                    std::mem::forget(guard.take());
+                }
+                return Err(error);
             }
-            self.runtime().event_record(stage.event, self.handle)?;
+            copied?;
         }
         Ok(())
     }
@@ -86,6 +111,9 @@ impl Drop for Stream {
         let _ = self.synchronize();
         let stages = self.stages.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(stages.take());
+        if self.owner.is_some() {
+            return;
+        }
         // SAFETY: the stream is idle, and this was its only owner.
         let _ = unsafe { self.runtime().stream_destroy(self.handle) };
     }
@@ -148,9 +176,10 @@ impl Stages {
 
     /// The next piece, when the copy from it is done.
     fn next(&mut self) -> Result<Stage> {
-        self.turn ^= 1;
-        let stage = self.pair[self.turn];
+        // The turn is taken after the wait: without it the other piece is still read.
+        let stage = self.pair[self.turn ^ 1];
         self.runtime.event_synchronize(stage.event)?;
+        self.turn ^= 1;
         Ok(stage)
     }
 }
@@ -186,6 +215,11 @@ impl HipEvent {
         let this = Self { runtime, event: runtime.event_create(false)? };
         runtime.event_record(this.event, stream.handle)?;
         Ok(this)
+    }
+
+    /// Whether its stream has passed it.
+    pub(crate) fn passed(&self) -> Result<bool> {
+        self.runtime.event_done(self.event)
     }
 
     /// Orders what comes behind it in another stream.

@@ -27,6 +27,15 @@ struct strata_sycl_queue {
               sycl::property_list{sycl::property::queue::in_order{},
                                   sycl::property::queue::enable_profiling{}}) {}
 
+  strata_sycl_queue(const sycl::context &context, const sycl::device &device)
+      : queue(context, device,
+              [this](sycl::exception_list list) { collect(std::move(list)); },
+              sycl::property_list{sycl::property::queue::in_order{},
+                                  sycl::property::queue::enable_profiling{}}) {}
+
+  // Another's queue, whose failures go to another's handler.
+  explicit strata_sycl_queue(const sycl::queue &other) : queue(other) {}
+
   void collect(sycl::exception_list list) noexcept;
 };
 

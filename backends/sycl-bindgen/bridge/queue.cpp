@@ -1,6 +1,8 @@
 // Queues, memory, copies and events.
 #include "guard.hpp"
 
+#include <algorithm>
+
 using namespace strata;
 
 void strata_sycl_queue::collect(sycl::exception_list list) noexcept {
@@ -82,6 +84,73 @@ STRATA_EXPORT int32_t strata_sycl_queue_create(uint32_t index,
     need(queue, "queue");
     *queue = nullptr;
     *queue = new strata_sycl_queue(device(index));
+  });
+}
+
+STRATA_EXPORT int32_t strata_sycl_queue_beside(strata_sycl_queue *other,
+                                               strata_sycl_queue **queue) {
+  return guarded([&] {
+    need(other, "other");
+    need(queue, "queue");
+    *queue = nullptr;
+    *queue = new strata_sycl_queue(other->queue.get_context(),
+                                   other->queue.get_device());
+  });
+}
+
+STRATA_EXPORT int32_t strata_sycl_queue_adopt(const void *native,
+                                              strata_sycl_queue **queue,
+                                              uint32_t *index) {
+  return guarded([&] {
+    need(native, "native");
+    need(queue, "queue");
+    need(index, "index");
+    *queue = nullptr;
+    const auto &other = *static_cast<const sycl::queue *>(native);
+    if (!other.is_in_order())
+      throw failure{STRATA_SYCL_INVALID,
+                    "the queue is out of order: make it with "
+                    "sycl::property::queue::in_order"};
+    const auto &all = devices();
+    const auto found = std::find(all.begin(), all.end(), other.get_device());
+    if (found == all.end())
+      throw failure{STRATA_SYCL_NO_DEVICE,
+                    "the queue's device is none of those listed (a "
+                    "sub-device, say)"};
+    *index = static_cast<uint32_t>(found - all.begin());
+    *queue = new strata_sycl_queue(other);
+  });
+}
+
+STRATA_EXPORT int32_t strata_sycl_queue_native(strata_sycl_queue *queue,
+                                               void **native) {
+  return guarded([&] {
+    need(queue, "queue");
+    need(native, "native");
+    *native = &queue->queue;
+  });
+}
+
+STRATA_EXPORT int32_t strata_sycl_queue_same_context(strata_sycl_queue *a,
+                                                     strata_sycl_queue *b,
+                                                     uint32_t *same) {
+  return guarded([&] {
+    need(a, "a");
+    need(b, "b");
+    need(same, "same");
+    *same = a->queue.get_context() == b->queue.get_context();
+  });
+}
+
+STRATA_EXPORT int32_t strata_sycl_queue_knows(strata_sycl_queue *queue,
+                                              const void *pointer,
+                                              uint32_t *known) {
+  return guarded([&] {
+    need(queue, "queue");
+    need(known, "known");
+    *known = pointer != nullptr &&
+             sycl::get_pointer_type(pointer, queue->queue.get_context()) !=
+                 sycl::usm::alloc::unknown;
   });
 }
 

@@ -174,6 +174,17 @@ int32_t strata_sycl_device_free_memory(uint32_t index, uint64_t *bytes);
 
 /* Opens an in-order, profiling queue on device `index`. */
 int32_t strata_sycl_queue_create(uint32_t index, strata_sycl_queue **queue);
+/* Opens an in-order, profiling queue on the device and context of another. */
+int32_t strata_sycl_queue_beside(strata_sycl_queue *other, strata_sycl_queue **queue);
+/* Takes over a `sycl::queue` of this libsycl, which is copied: INVALID unless it
+ * is in order, NO_DEVICE unless its device is listed; `index` is that device. */
+int32_t strata_sycl_queue_adopt(const void *native, strata_sycl_queue **queue, uint32_t *index);
+/* The `sycl::queue` of a queue, valid as long as that. */
+int32_t strata_sycl_queue_native(strata_sycl_queue *queue, void **native);
+/* Whether two queues have one context, as 0 or 1. */
+int32_t strata_sycl_queue_same_context(strata_sycl_queue *a, strata_sycl_queue *b, uint32_t *same);
+/* Whether a pointer is to unified shared memory of the queue's context, as 0 or 1. */
+int32_t strata_sycl_queue_knows(strata_sycl_queue *queue, const void *pointer, uint32_t *known);
 /* Waits for the queue, then frees it. */
 void strata_sycl_queue_destroy(strata_sycl_queue *queue);
 /* Waits until everything submitted has run, and reports what failed meanwhile. */

@@ -47,9 +47,83 @@ impl Queue {
         // SAFETY: `raw` is valid for the call.
         let code = unsafe { (runtime.api.queue_create)(index, &mut raw) };
         let doing = format!("opening device {index}");
-        check(&runtime.api, code, &doing)?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::invalid(&doing, "no queue".into()))?;
-        Ok(Queue(Arc::new(Inner { runtime, raw, device: index })))
+        Self::opened(runtime, code, raw, index, &doing)
+    }
+
+    /// Opens a queue on the same device and context: memory of one may be used in the other.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn beside(&self) -> Result<Self, Error> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the queue is live and `raw` is valid for the call.
+        let code = unsafe { (self.api().queue_beside)(self.raw(), &mut raw) };
+        Self::opened(self.0.runtime, code, raw, self.0.device, "opening a queue beside another")
+    }
+
+    /// Takes over a queue of another program part, which shares it from now on.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`](crate::Code::Invalid) for one that is not in order;
+    /// [`Code::NoDevice`](crate::Code::NoDevice) for one on a device that is not listed.
+    ///
+    /// # Safety
+    /// `native` points to a `sycl::queue` of the libsycl that `runtime` has loaded.
+    pub unsafe fn adopt(runtime: &'static Runtime, native: *const c_void) -> Result<Self, Error> {
+        let (mut raw, mut device) = (std::ptr::null_mut(), 0);
+        // SAFETY: the caller's promise; `raw` and `device` are valid for the call.
+        let code = unsafe { (runtime.api.queue_adopt)(native, &mut raw, &mut device) };
+        Self::opened(runtime, code, raw, device, "taking over a queue")
+    }
+
+    fn opened(
+        runtime: &'static Runtime,
+        code: i32,
+        raw: *mut sys::Queue,
+        device: u32,
+        doing: &str,
+    ) -> Result<Self, Error> {
+        check(&runtime.api, code, doing)?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::invalid(doing, "no queue".into()))?;
+        Ok(Queue(Arc::new(Inner { runtime, raw, device })))
+    }
+
+    /// Its `sycl::queue`, which lives as long as this queue.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn native(&self) -> Result<*mut c_void, Error> {
+        let mut native = std::ptr::null_mut();
+        // SAFETY: the queue is live and `native` is valid for the call.
+        let code = unsafe { (self.api().queue_native)(self.raw(), &mut native) };
+        check(self.api(), code, "asking for a queue's address")?;
+        Ok(native)
+    }
+
+    /// Whether memory of one may be used in the other.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn shares_context(&self, other: &Queue) -> Result<bool, Error> {
+        let mut same = 0;
+        // SAFETY: both queues are live and `same` is valid for the call.
+        let code = unsafe { (self.api().queue_same_context)(self.raw(), other.raw(), &mut same) };
+        check(self.api(), code, "comparing contexts")?;
+        Ok(same != 0)
+    }
+
+    /// Whether an address is one of unified shared memory of its context.
+    ///
+    /// # Errors
+    /// What the runtime reports.
+    pub fn knows(&self, address: usize) -> Result<bool, Error> {
+        let mut known = 0;
+        let pointer = std::ptr::without_provenance(address);
+        // SAFETY: the queue is live, `known` is valid for the call, and the address is only
+        // compared.
+        let code = unsafe { (self.api().queue_knows)(self.raw(), pointer, &mut known) };
+        check(self.api(), code, "asking what a pointer is")?;
+        Ok(known != 0)
     }
 
     /// The runtime that it is of.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use strata_core::backend::{
@@ -11,14 +11,11 @@ use strata_core::backend::{
     StreamState,
 };
 use strata_core::{Error, Result};
-use strata_kernels_sycl::Form;
-use sycl_bindgen::{Device, Event, Queue, Runtime, UsmBuffer};
+use sycl_bindgen::{Event, Queue};
 
 use crate::error::device;
-use crate::kernels::Kernels;
-use crate::memory::{SyclMemory, kept_bytes, pointer, pointer_mut};
-use crate::pool::Pool;
-use crate::{check, form, list};
+use crate::memory::{SyclMemory, pointer, pointer_mut};
+use crate::shared::{Owner, Shared, Stream};
 
 /// One stream on one SYCL device.
 pub struct SyclBackend {
@@ -29,29 +26,6 @@ pub struct SyclBackend {
     pub(crate) scratch: RefCell<HashMap<&'static str, SyclMemory>>,
 }
 
-/// What all handles on a device have in common.
-pub(crate) struct Shared {
-    pub(crate) info: DeviceInfo,
-    pub(crate) runtime: &'static Runtime,
-    pub(crate) device: Device,
-    pub(crate) form: Form,
-    /// What memory is allocated with.
-    pub(crate) base: Queue,
-    pub(crate) pool: Pool<UsmBuffer, Event>,
-    pub(crate) kernels: Kernels,
-    streams: Mutex<Vec<Weak<Stream>>>,
-    /// Why a stream that ended may still run: no memory is used again then.
-    lost: OnceLock<sycl_bindgen::Error>,
-}
-
-/// One ordered queue.
-pub(crate) struct Stream {
-    pub(crate) queue: Queue,
-}
-
-/// Devices that are open: two handles with one id share memory.
-static OPEN: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
-
 impl SyclBackend {
     /// Opens device `index` of [`devices`](crate::devices) and checks its arithmetic.
     ///
@@ -59,47 +33,20 @@ impl SyclBackend {
     /// [`Error::Unavailable`] without a runtime or for a device that breaks
     /// `docs/numerics.md`, naming the rule; [`Error::Invalid`] past the last device.
     pub fn open(index: u32) -> Result<Self> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, shared)| shared.strong_count() > 0);
-        let known = open.iter().find(|(i, _)| *i == index).and_then(|(_, s)| s.upgrade());
-        if let Some(shared) = known {
-            return Self::on(shared);
-        }
-        let runtime = list::load()?;
-        let found = list::by_index(runtime, index)?;
-        let info = list::describe(index, &found)?;
-        let base = Queue::open(runtime, found.index)
-            .map_err(|e| device(&info.id, "opening the device", e))?;
-        let mut form = form::pick(&found)?;
-        let kernels = Kernels::default();
-        let note = check::check(&info, &base, &mut form)?;
-        let mut info = info;
-        info.arch = form::name(&found, &form, note.as_deref());
-        let pool = Pool::new(kept_bytes(&found));
-        let shared = Arc::new(Shared {
-            info,
-            runtime,
-            device: found,
-            form,
-            base,
-            pool,
-            kernels,
-            streams: Mutex::default(),
-            lost: OnceLock::new(),
-        });
-        open.push((index, Arc::downgrade(&shared)));
-        Self::on(shared)
+        Self::beside(Shared::open(index, None)?)
     }
 
-    fn on(shared: Arc<Shared>) -> Result<Self> {
-        let queue = Queue::open(shared.runtime, shared.device.index)
-            .map_err(|e| device(&shared.info.id, "opening a stream", e))?;
-        let stream = Arc::new(Stream { queue });
-        let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.retain(|s| s.strong_count() > 0);
-        streams.push(Arc::downgrade(&stream));
-        drop(streams);
-        Ok(Self { shared, stream, order: StreamState::new(), scratch: RefCell::default() })
+    /// With a stream of its own.
+    fn beside(shared: Arc<Shared>) -> Result<Self> {
+        let queue = shared.base.beside();
+        let queue = queue.map_err(|e| device(&shared.info.id, "opening a stream", e))?;
+        Ok(Self::on(shared, queue, None))
+    }
+
+    /// On a queue of the device, which may be another's.
+    pub(crate) fn on(shared: Arc<Shared>, queue: Queue, owner: Option<Owner>) -> Self {
+        let stream = shared.stream(queue, owner);
+        Self { shared, stream, order: StreamState::new(), scratch: RefCell::default() }
     }
 
     /// Sub-group sizes that the device has, ascending.
@@ -116,24 +63,6 @@ impl SyclBackend {
     }
 }
 
-impl Shared {
-    fn live(&self) -> Vec<Arc<Stream>> {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// What every stream passes when all that it was given so far has run.
-    ///
-    /// # Errors
-    /// Where that cannot be said of a stream, or could not be when one ended.
-    pub(crate) fn fences(&self) -> std::result::Result<Vec<Event>, sycl_bindgen::Error> {
-        if let Some(error) = self.lost.get() {
-            return Err(error.clone());
-        }
-        self.live().iter().map(|stream| stream.queue.record()).collect()
-    }
-}
-
 impl Drop for SyclBackend {
     fn drop(&mut self) {
         // Marks may keep the queue, which would wait only then. Core takes what was not waited for
@@ -142,7 +71,7 @@ impl Drop for SyclBackend {
         // An event's wait says whether all has run, and nothing of what failed by it.
         let ran = ran.or_else(|_| self.queue().record().and_then(|event| event.wait()));
         if let Err(error) = ran {
-            let _ = self.shared.lost.set(error);
+            self.shared.lose(error);
         }
     }
 }
@@ -184,7 +113,7 @@ unsafe impl Backend for SyclBackend {
     }
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(Self::on(Arc::clone(&self.shared))?))
+        Ok(Box::new(Self::beside(Arc::clone(&self.shared))?))
     }
 
     fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
@@ -254,6 +183,7 @@ unsafe impl Backend for SyclBackend {
 impl SyclBackend {
     /// Waits for all that was submitted.
     fn finish(&self) -> Result<()> {
+        self.shared.dismiss();
         self.queue().wait().map_err(|e| self.error("synchronize", e))
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use strata_core::backend::DeviceInfo;
 use strata_core::{Error, Result};
-use strata_kernels_sycl::{Form, HEADERS, Unit, table};
+use strata_kernels_sycl::{Form, HEADERS_ONCE, NUMERICS, SOURCES, Unit, table};
 use sycl_bindgen::{Bundle, Kernel, Queue, UsmBuffer};
 
 use crate::error::device;
@@ -43,15 +43,24 @@ impl Built {
     }
 }
 
+/// The options that every unit is compiled with.
+fn options(queue: &Queue) -> Vec<&'static str> {
+    let mut options = NUMERICS.to_vec();
+    let version = queue.runtime().found().soname.rsplit('.').next().and_then(|n| n.parse().ok());
+    if version.is_some_and(|version: u32| version >= 9) {
+        options.push(HEADERS_ONCE);
+    }
+    options
+}
+
 /// Compiles one unit.
 pub(crate) fn build(info: &DeviceInfo, queue: &Queue, unit: Unit, form: &Form) -> Result<Built> {
-    let options = unit.options(form);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let start = Instant::now();
-    let bundle = Bundle::build(queue, unit.source(), &HEADERS, &options).map_err(|e| {
-        let detail = format!("{unit} with {}: {e}", options.join(" "));
-        Error::Device { device: info.id.to_string(), call: "compiling kernels", detail }
-    })?;
+    let bundle =
+        Bundle::build(queue, &unit.source(form), &SOURCES, &options(queue)).map_err(|e| {
+            let detail = format!("{unit} with {form:?}: {e}");
+            Error::Device { device: info.id.to_string(), call: "compiling kernels", detail }
+        })?;
     tracing::debug!("{}: compiled {unit} in {:?} {}", info.id, start.elapsed(), bundle.log());
     let table = match unit {
         Unit::Mmq(ty) => table(ty),

@@ -17,6 +17,7 @@
 //! pick the vectors and the byte products of the CPU form.
 #![warn(missing_docs)]
 
+mod adopt;
 mod check;
 mod device;
 mod error;
@@ -27,10 +28,12 @@ mod list;
 mod map;
 mod memory;
 mod mmq;
+mod model;
 mod moe;
 mod pool;
 mod quantize;
 mod scatter;
+mod shared;
 
 pub use device::SyclBackend;
 pub use list::{best, devices, environment, runtime};

@@ -1,21 +1,43 @@
 //! Device memory.
 
+use core::ffi::c_void;
 use std::any::Any;
 use std::sync::Arc;
 
 use strata_core::backend::{Memory, MemoryInfo, Raw, RawMut};
-use strata_core::{Error, Result};
-use sycl_bindgen::{Code, Device, Kind, UsmBuffer};
+use strata_core::{Error, Result, host_memory};
+use sycl_bindgen::{Code, Kind, UsmBuffer};
 
-use crate::device::Shared;
 use crate::error::device;
 use crate::pool::GRANULE;
+use crate::shared::{Owner, Shared};
 
-/// The memory of one buffer. It returns to its device's pool.
+/// The memory of one buffer. It returns to its device's pool, or to its owner.
 pub(crate) struct SyclMemory {
-    buffer: Option<UsmBuffer>,
+    held: Held,
     shared: Arc<Shared>,
 }
+
+/// Whose it is.
+enum Held {
+    Own(UsmBuffer),
+    Adopted {
+        pointer: Address,
+        bytes: u64,
+        owner: Owner,
+    },
+    /// On its way back.
+    Nothing,
+}
+
+/// An address of device memory.
+struct Address(*mut c_void);
+
+// SAFETY: an address by itself; what is at it is reached through queues alone, as with
+// `UsmBuffer`, and its owner may be dropped on any thread.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
 
 impl Memory for SyclMemory {
     fn as_any(&self) -> &dyn Any {
@@ -25,39 +47,52 @@ impl Memory for SyclMemory {
 
 impl Drop for SyclMemory {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.shared.release(buffer);
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Own(buffer) => self.shared.release(buffer),
+            Held::Adopted { owner, .. } => self.shared.retire(owner),
+            Held::Nothing => {}
         }
     }
 }
 
 impl SyclMemory {
-    /// Bytes there is room for.
-    pub(crate) fn len(&self) -> u64 {
-        self.buffer.as_ref().map_or(0, UsmBuffer::len)
+    /// Memory of another, which `owner` keeps.
+    pub(crate) fn adopt(
+        shared: &Arc<Shared>,
+        pointer: *mut c_void,
+        bytes: u64,
+        owner: Owner,
+    ) -> Self {
+        let held = Held::Adopted { pointer: Address(pointer), bytes, owner };
+        Self { held, shared: Arc::clone(shared) }
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut core::ffi::c_void {
-        self.buffer.as_ref().map_or(std::ptr::null_mut(), UsmBuffer::as_ptr)
+    /// Bytes there is room for.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.held {
+            Held::Own(buffer) => buffer.len(),
+            Held::Adopted { bytes, .. } => *bytes,
+            Held::Nothing => 0,
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut c_void {
+        match &self.held {
+            Held::Own(buffer) => buffer.as_ptr(),
+            Held::Adopted { pointer, .. } => pointer.0,
+            Held::Nothing => std::ptr::null_mut(),
+        }
     }
 }
 
 /// Where a region starts on the device.
-pub(crate) fn pointer(raw: Raw<'_>) -> *const core::ffi::c_void {
+pub(crate) fn pointer(raw: Raw<'_>) -> *const c_void {
     raw.memory::<SyclMemory>().as_ptr().wrapping_byte_add(raw.offset())
 }
 
 /// Where a region that is written starts on the device.
-pub(crate) fn pointer_mut(raw: &RawMut<'_>) -> *mut core::ffi::c_void {
+pub(crate) fn pointer_mut(raw: &RawMut<'_>) -> *mut c_void {
     raw.memory::<SyclMemory>().as_ptr().wrapping_byte_add(raw.offset())
-}
-
-/// Memory to keep for reuse: a quarter of a GPU's, and little of the host's, which others want.
-pub(crate) fn kept_bytes(device: &Device) -> u64 {
-    match device.kind {
-        Kind::Cpu => 256 << 20,
-        _ => device.global_memory / 4,
-    }
 }
 
 impl Shared {
@@ -83,14 +118,16 @@ impl Shared {
 
     /// Free and total memory.
     pub(crate) fn memory(&self) -> Result<MemoryInfo> {
-        let total = self.device.global_memory;
+        // The OpenCL CPU device lives in host memory, of which the process may have little.
+        let host = if self.device.kind == Kind::Cpu { host_memory() } else { None };
+        let all = self.device.global_memory;
+        let total = host.map_or(all, |host| all.min(host.total));
         let asked = self.runtime.free_memory(self.device.index);
         let free = match asked.map_err(|e| device(&self.info.id, "asking for free memory", e))? {
             Some(free) => free,
-            // The OpenCL CPU device lives in host memory.
-            None if self.device.kind == Kind::Cpu => host_available().unwrap_or(total),
             None => total,
         };
+        let free = host.map_or(free, |host| free.min(host.free));
         // What the pool keeps can be had.
         Ok(MemoryInfo { free: free.saturating_add(self.pool.bytes()).min(total), total })
     }
@@ -107,10 +144,11 @@ impl Shared {
             }
             Err(e) => e,
         };
-        let own = |buffer| SyclMemory { buffer: Some(buffer), shared: Arc::clone(self) };
+        let own = |buffer| SyclMemory { held: Held::Own(buffer), shared: Arc::clone(self) };
         let Some(rounded) = asked.checked_next_multiple_of(GRANULE) else {
             return Err(exhausted(self));
         };
+        self.dismiss();
         let kept = self.pool.take(rounded);
         if let Some(buffer) = kept.map_err(|e| device(&self.info.id, "allocating", e))? {
             return Ok(own(buffer));
@@ -154,11 +192,4 @@ impl Shared {
             ),
         }
     }
-}
-
-/// `MemAvailable` of the host.
-fn host_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

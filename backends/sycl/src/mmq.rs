@@ -4,25 +4,12 @@ use strata_core::backend::ops::{Product, Rows};
 use strata_core::backend::{Checked, Mmq, RoutingMap};
 use strata_core::q8_1::BLOCK_VALUES;
 use strata_core::{Result, WeightType};
-use strata_kernels_sycl::{Unit, prepared_words};
+use strata_kernels_sycl::{Unit, args, prepared_words};
 use sycl_bindgen::{Arg, Range};
 
 use crate::SyclBackend;
 use crate::launch::{read, read_or_null, write};
 use crate::quantize::size;
-
-/// What `mmq` is told; the source has the same struct.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Shape {
-    row_stride: u64,
-    expert_stride: u64,
-    ld: u64,
-    rows: u32,
-    cols: u32,
-    act_rows: u32,
-    row_tiles: u32,
-}
 
 impl Mmq for SyclBackend {
     fn supports(&self, _: WeightType) -> bool {
@@ -53,7 +40,7 @@ impl Mmq for SyclBackend {
         let prepared = self.scratch("prepared", 4 * blocks * prepared_words(ty))?;
 
         let row_tiles = weights.rows().div_ceil(form.tile_rows() as usize);
-        let shape = Shape {
+        let shape = args::Product {
             row_stride: weights.row_stride() as u64,
             expert_stride: weights.expert_stride() as u64,
             ld: dst.stride() as u64,

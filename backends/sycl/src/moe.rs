@@ -7,69 +7,18 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::{Gating, GroupScore, Norm};
 use strata_kernels_sycl::Unit;
+use strata_kernels_sycl::args::{ChooseHow, CombineHow, ExpertsHow, Step};
 use sycl_bindgen::Arg;
 
 use crate::SyclBackend;
 use crate::launch::{read, read_or_null, write};
-use crate::quantize::{Step, size};
+use crate::quantize::{reporting, size};
 
 impl SyclBackend {
-    /// Units of work of rows of columns: as many columns at once as the
-    /// source's COLUMNS.
+    /// Units of work of a row of columns.
     fn column_units(&self, cols: usize) -> u64 {
-        let each = match self.shared.form.lanes {
-            1 => 1,
-            lanes => 4 * lanes as usize,
-        };
-        cols.div_ceil(each) as u64
+        cols.div_ceil(self.shared.form.columns() as usize) as u64
     }
-}
-
-/// How experts are chosen; the source has the same struct.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct ChooseHow {
-    stride: u64,
-    tokens: u32,
-    experts: u32,
-    k: u32,
-    gating: u32,
-    near: f32,
-    softcap: f32,
-    groups: u32,
-    groups_used: u32,
-    top_two: u32,
-    normalised: u32,
-    epsilon: f32,
-    least: f32,
-    scale: f32,
-    kind: u32,
-}
-
-/// What experts do between their products; the source has the same struct.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct ExpertsHow {
-    scale_stride: u64,
-    bias_stride: u64,
-    experts: u32,
-    kind: u32,
-    any: u32,
-    limit: f32,
-    alpha: f32,
-    end: u32,
-}
-
-/// Scales and biases of a combine, and factors; the source has the same struct.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct CombineHow {
-    scale_stride: u64,
-    bias_stride: u64,
-    weighed: u32,
-    shared_factor: f32,
-    sum_factor: f32,
-    end: u32,
 }
 
 /// The number of an order of gate and up.
@@ -134,7 +83,7 @@ impl SyclBackend {
             kind: 0,
         };
         let (score_bias, selection_bias) = (op.score_bias(), op.selection_bias());
-        let (step, word) = Step::default().reporting(op.report_to());
+        let (step, word) = reporting(Step::default(), op.report_to());
         how.kind = step.value_kind;
         let (ids, weights) = op.out();
         let args = [
@@ -164,9 +113,8 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             ..Step::default()
         };
-        let lanes = self.shared.form.lanes as usize;
-        // Tokens that share a tile of router rows: the source's SCORE_TOKENS.
-        let tokens = if lanes > 1 { 16 } else { 1 };
+        let form = &self.shared.form;
+        let (lanes, tokens) = (form.lanes as usize, form.score_tokens() as usize);
         let total = out.rows().div_ceil(tokens) as u64 * out.cols().div_ceil(lanes) as u64;
         let to = write(out.data());
         let (stride, width) = (weights.stride() as u64, size(x.cols()));
@@ -192,7 +140,7 @@ impl MoeOps for SyclBackend {
         let [tokens, experts, k] = [scores.rows(), scores.cols(), op.k()].map(size);
         let all = u32::from(op.options().gating == Gating::Softmax);
         let scale = op.options().scale;
-        let (step, word) = Step::default().reporting(op.report_to());
+        let (step, word) = reporting(Step::default(), op.report_to());
         let (ids, weights) = op.out();
         let args = [
             read(scores.data()),
@@ -257,7 +205,7 @@ impl MoeOps for SyclBackend {
         };
         let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
-        let (step, word) = step.reporting(op.report_to());
+        let (step, word) = reporting(step, op.report_to());
         let (how, [scale, bias, bounds]) = experts(gate_up);
         let args = [
             read(gate_up.matrix().data()),

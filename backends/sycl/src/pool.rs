@@ -116,6 +116,13 @@ impl<B: Block, F: Fence> Pool<B, F> {
         Ok(())
     }
 
+    /// Leaves what is kept to the driver: a stream may use it for ever.
+    pub(crate) fn abandon(&self) {
+        let mut kept = self.lock();
+        std::mem::forget((std::mem::take(&mut kept.free), std::mem::take(&mut kept.waiting)));
+        kept.bytes = 0;
+    }
+
     /// Bytes that are kept.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().bytes

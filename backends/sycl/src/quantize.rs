@@ -4,38 +4,19 @@ use strata_core::Result;
 use strata_core::backend::ops::{QuantizeRows, ReportTo};
 use strata_core::backend::{Checked, Quantize};
 use strata_kernels_sycl::Unit;
+use strata_kernels_sycl::args::Step;
 use sycl_bindgen::Arg;
 
 use crate::SyclBackend;
 use crate::launch::{read, read_or_null, write};
 
-/// What a kernel of `layer.cpp` is told; the source has the same struct.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct Step {
-    pub(crate) stride: u64,
-    pub(crate) out_stride: u64,
-    pub(crate) rows: u32,
-    pub(crate) cols: u32,
-    pub(crate) k_blocks: u32,
-    pub(crate) tokens: u32,
-    pub(crate) k: u32,
-    pub(crate) layout: u32,
-    pub(crate) interleaved: u32,
-    pub(crate) value_kind: u32,
-    pub(crate) header_kind: u32,
-}
-
-impl Step {
-    /// With the kinds of a report, and its word or null.
-    pub(crate) fn reporting(self, to: Option<&mut ReportTo<'_>>) -> (Self, Arg<'static>) {
-        match to {
-            None => (self, Arg::pointer(std::ptr::null())),
-            Some(to) => {
-                let kinds =
-                    Self { value_kind: to.value_kind(), header_kind: to.header_kind(), ..self };
-                (kinds, write(to.word()))
-            }
+/// A step with the kinds of a report, and its word or null.
+pub(crate) fn reporting(step: Step, to: Option<&mut ReportTo<'_>>) -> (Step, Arg<'static>) {
+    match to {
+        None => (step, Arg::pointer(std::ptr::null())),
+        Some(to) => {
+            let kinds = Step { value_kind: to.value_kind(), header_kind: to.header_kind(), ..step };
+            (kinds, write(to.word()))
         }
     }
 }
@@ -46,10 +27,9 @@ pub(crate) fn size(n: usize) -> u32 {
 }
 
 impl SyclBackend {
-    /// Units of work of rows of q8_1 blocks: as many rows at once as the source's UNIT_ROWS.
+    /// Units of work of rows of q8_1 blocks.
     pub(crate) fn block_units(&self, rows: usize, k_blocks: usize) -> u64 {
-        let each = if self.shared.form.lanes > 1 { 16 } else { 1 };
-        rows.div_ceil(each) as u64 * k_blocks as u64
+        rows.div_ceil(self.shared.form.unit_rows() as usize) as u64 * k_blocks as u64
     }
 }
 
@@ -68,7 +48,7 @@ impl Quantize for SyclBackend {
         };
         let total = self.block_units(out.rows(), out.k_blocks());
         let to = write(out.data());
-        let (step, word) = step.reporting(op.report_to());
+        let (step, word) = reporting(step, op.report_to());
         let args =
             [read(x.data()), read_or_null(src), read_or_null(tokens), to, word, Arg::value(&step)];
         // SAFETY: the arguments of `quantize`, whose shapes core has checked.

@@ -5,11 +5,12 @@ use strata_core::backend::ops::QuantizeScatter;
 use strata_core::backend::{Checked, Scatter};
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_kernels_sycl::Unit;
+use strata_kernels_sycl::args::Step;
 use sycl_bindgen::{Arg, Range};
 
 use crate::SyclBackend;
 use crate::launch::{read, write};
-use crate::quantize::{Step, size};
+use crate::quantize::{reporting, size};
 
 /// Work-items for each thread of a CPU device: some, should one be held up.
 const PER_UNIT: u64 = 2;
@@ -38,7 +39,7 @@ impl Scatter for SyclBackend {
             false => Arg::pointer(std::ptr::null()),
         };
         let to = write(out.data());
-        let (step, word) = step.reporting(op.report_to());
+        let (step, word) = reporting(step, op.report_to());
         let args =
             [read(x.data()), read(map.slot()), read(map.src()), aside, to, word, Arg::value(&step)];
         // SAFETY: the arguments of `quantize_scatter`; every slot is a row of the output, every

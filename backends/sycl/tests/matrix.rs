@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use strata_core::WeightType;
-use strata_kernels_sycl::{Dot, Form, HEADERS, Unit};
+use strata_kernels_sycl::{Dot, Form, HEADERS_ONCE, NUMERICS, SOURCES, Unit};
 use strata_sycl::{SyclBackend, environment};
 use sycl_bindgen::{Bundle, Options, Queue, Runtime, restart_with};
 
@@ -68,67 +68,70 @@ fn parse(bytes: &[u8]) -> Module {
 
 const SELF: &str = "every_type_compiles_to_products_of_matrices";
 
-/// Compiles one unit; the runtime writes the SPIR-V where its variables say.
-fn compile(unit: Unit, sub_group: u32) {
+/// What is compiled, and for which sub-groups.
+fn units() -> Vec<(Unit, u32)> {
+    let mut units: Vec<_> = WeightType::ALL.iter().map(|&ty| (Unit::Mmq(ty), 16)).collect();
+    let others = [Unit::Check, Unit::Mmq(WeightType::Q4_K), Unit::Mmq(WeightType::IQ2_XS)];
+    units.extend(others.map(|unit| (unit, 8)));
+    units.push((Unit::Check, 16));
+    units
+}
+
+/// Compiles all of them; the runtime writes the SPIR-V of each to `folder`, as its variables say.
+fn compile(folder: &Path) {
     let runtime = Runtime::load(Options::default()).unwrap();
     let device = runtime.devices().unwrap().into_iter().find(|d| d.aspects.source).unwrap();
     let queue = Queue::open(runtime, device.index).unwrap();
-    let form = Form::gpu(sub_group, 64, Dot::JointMatrix);
-    let options = unit.options(&form);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Bundle::build(&queue, unit.source(), &HEADERS, &options)
-        .unwrap_or_else(|e| panic!("{unit}, sub-groups of {sub_group}: {e}"));
+    let options = [NUMERICS.as_slice(), &[HEADERS_ONCE]].concat();
+    for (unit, sub_group) in units() {
+        let form = Form::gpu(sub_group, 64, Dot::JointMatrix);
+        Bundle::build(&queue, &unit.source(&form), &SOURCES, &options)
+            .unwrap_or_else(|e| panic!("{unit}, sub-groups of {sub_group}: {e}"));
+        let module = dumped(folder, unit);
+        let kernel = if unit == Unit::Check { "probe_tiles" } else { "mmq" };
+        assert!(module.entries.iter().any(|e| e.ends_with(kernel)), "{unit}: {module:?}");
+        assert_eq!(module.sub_groups, [sub_group], "{unit}");
+        // Activations are signed, codes are not.
+        assert!(module.products.iter().all(|mask| mask & 3 == 1), "{unit}: {module:?}");
+        println!("{unit}, sub-groups of {sub_group}: {} products", module.products.len());
+    }
 }
 
-/// In a process of its own, whose variables say where to.
-fn compiled(folder: &Path, unit: &str, sub_group: u32) -> Module {
-    let _ = std::fs::remove_dir_all(folder);
-    std::fs::create_dir_all(folder).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", SELF])
-        .env("STRATA_TEST_UNIT", unit)
-        .env("STRATA_TEST_SUB_GROUP", sub_group.to_string())
-        // What is taken from the cache is not dumped.
-        .env("SYCL_CACHE_PERSISTENT", "0")
-        .env("SYCL_DUMP_IMAGES", "1")
-        .env("SYCL_DUMP_IMAGES_PREFIX", folder.join("image-"))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{unit}: {text}");
-    // Kernels that need no matrix units are a module of their own.
+/// The module with products of matrices among those that lie in `folder`, which is emptied:
+/// kernels that need no matrix units are a module of their own.
+fn dumped(folder: &Path, unit: Unit) -> Module {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let modules = files.map(|file| parse(&std::fs::read(file).unwrap()));
+    let modules = files.map(|file| {
+        let module = parse(&std::fs::read(&file).unwrap());
+        std::fs::remove_file(file).unwrap();
+        module
+    });
     let mut modules: Vec<Module> = modules.filter(|m| !m.products.is_empty()).collect();
-    assert_eq!(modules.len(), 1, "{unit}: {modules:?}, {text}");
-    let module = modules.remove(0);
-    std::fs::remove_dir_all(folder).unwrap();
-    module
+    assert_eq!(modules.len(), 1, "{unit}: {modules:?}");
+    modules.remove(0)
 }
 
 #[test]
 fn every_type_compiles_to_products_of_matrices() {
-    if let Ok(name) = std::env::var("STRATA_TEST_UNIT") {
-        let sub_group = std::env::var("STRATA_TEST_SUB_GROUP").unwrap().parse().unwrap();
-        let unit = match name.as_str() {
-            "check" => Unit::Check,
-            ty => Unit::Mmq(ty.parse().unwrap()),
-        };
-        return compile(unit, sub_group);
+    if let Some(folder) = std::env::var_os("STRATA_TEST_FOLDER") {
+        return compile(Path::new(&folder));
     }
     if !present() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("strata-matrix-{}", std::process::id()));
-    let types = WeightType::ALL.iter().map(|ty| (ty.name(), 16));
-    let others = [("check", 8), ("check", 16), ("Q4_K", 8), ("IQ2_XS", 8)];
-    for (name, sub_group) in types.into_iter().chain(others) {
-        let module = compiled(&folder, name, sub_group);
-        let kernel = if name == "check" { "probe_tiles" } else { "mmq" };
-        assert!(module.entries.iter().any(|e| e.ends_with(kernel)), "{name}: {module:?}");
-        assert_eq!(module.sub_groups, [sub_group], "{name}");
-        // Activations are signed, codes are not.
-        assert!(module.products.iter().all(|mask| mask & 3 == 1), "{name}: {module:?}");
-        println!("{name}, sub-groups of {sub_group}: {} products", module.products.len());
-    }
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    // In a process of its own, whose variables say where to.
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", SELF])
+        .env("STRATA_TEST_FOLDER", &folder)
+        // What is taken from the cache is not dumped.
+        .env("SYCL_CACHE_PERSISTENT", "0")
+        .env("SYCL_DUMP_IMAGES", "1")
+        .env("SYCL_DUMP_IMAGES_PREFIX", folder.join("image-"))
+        .status()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(status.success());
 }

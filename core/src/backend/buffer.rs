@@ -76,6 +76,16 @@ impl<T: Pod> Buffer<T> {
         Self { memory, device, len, values: PhantomData }
     }
 
+    /// A buffer of `len` values of memory that somebody else owns, for a backend's own `adopt`.
+    ///
+    /// # Safety
+    /// The memory is of the type that the backend of `device` returns from `alloc_raw`, has
+    /// room for the values, is aligned for them, and stays for as long as memory of
+    /// `alloc_raw` does.
+    pub unsafe fn adopt(memory: Box<dyn Memory>, device: DeviceId, len: usize) -> Self {
+        Self::new(memory, device, len)
+    }
+
     /// The memory alone, for a backend around another.
     pub fn into_memory(self) -> Box<dyn Memory> {
         self.memory

@@ -70,7 +70,7 @@ impl dyn Backend + '_ {
     /// [`Error::WrongDevice`], and what earlier launches of this stream failed with.
     pub fn download<'a, T: Pod>(&self, src: impl Into<Slice<'a, T>>) -> Result<Vec<T>> {
         let src = src.into();
-        let mut out = vec![T::zeroed(); src.len()];
+        let mut out = crate::host_vec(src.len())?;
         self.download_to(src, &mut out)?;
         Ok(out)
     }

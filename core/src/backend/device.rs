@@ -92,8 +92,8 @@ impl DeviceInfo {
 /// Free and total bytes of a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that can still be allocated.
+    /// Bytes that can still be allocated; `u64::MAX` where nobody knows.
     pub free: u64,
-    /// Bytes the device has.
+    /// Bytes the device has; `u64::MAX` where nobody knows.
     pub total: u64,
 }

@@ -1,7 +1,8 @@
-//! What a backend is: four small traits over one ordered stream of work.
+//! What a backend is: five small traits over one ordered stream of work.
 //!
 //! [`Backend`] owns memory, order and time; [`Quantize`], [`Scatter`], [`Mmq`]
-//! and [`MoeOps`] are the steps of the layer. All are object safe: the program
+//! and [`MoeOps`] are the steps of the layer, [`ModelOps`] those around it; a backend
+//! may lack some of the latter, and then says so. All are object safe: the program
 //! picks a backend at run time and holds it as `Box<dyn Backend>`.
 //!
 //! A backend never checks an argument: the types in [`ops`] can only be built
@@ -20,6 +21,7 @@
 //! may be dropped at any time: a backend keeps it until no stream of the device
 //! can still touch it.
 
+mod batch;
 mod buffer;
 mod checked;
 mod copies;
@@ -28,6 +30,7 @@ pub mod ops;
 mod order;
 mod routes;
 
+pub use batch::{BatchLimits, KvCache, TokenBatch};
 pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
 pub use checked::Checked;
 pub use device::{BackendKind, DeviceId, DeviceInfo, MemoryInfo};
@@ -98,7 +101,7 @@ pub trait Mark: std::any::Any + Send {
 ///
 /// A [`Checked`] goes to no backend but one of the same device, in the call that it came with,
 /// and with it goes what it came with.
-pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + Send {
+pub unsafe trait Backend: Quantize + Scatter + Mmq + MoeOps + ModelOps + Send {
     /// What the device says of itself.
     fn device(&self) -> &DeviceInfo;
 
@@ -197,4 +200,71 @@ pub trait MoeOps {
 
     /// See [`ops::Combine`].
     fn combine(&self, op: &mut Checked<ops::Combine<'_>>) -> Result<()>;
+}
+
+/// The steps of a whole model around its layers. A backend that lacks one leaves the body here.
+pub trait ModelOps {
+    /// See [`ops::Embed`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn embed(&self, op: &mut Checked<ops::Embed<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Norm`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn norm(&self, op: &mut Checked<ops::Norm<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::AddNorm`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn add_norm(&self, op: &mut Checked<ops::AddNorm<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Pointwise`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn pointwise(&self, op: &mut Checked<ops::Pointwise<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Rope`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn rope(&self, op: &mut Checked<ops::Rope<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::FloatProduct`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn float_product(&self, op: &mut Checked<ops::FloatProduct<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::AppendKv`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn append_kv(&self, op: &mut Checked<ops::AppendKv<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Attend`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn attend(&self, op: &mut Checked<ops::Attend<'_>>) -> Result<()> {
+        op.unsupported()
+    }
 }

@@ -12,26 +12,33 @@
 use super::buffer::View;
 use super::routes::MAX_TOKENS;
 use super::{
-    Backend, Checked, DeviceId, DeviceRoutes, Report, RoutesView, RoutingMap, Slice, SliceMut,
+    Backend, Checked, DeviceId, DeviceRoutes, KvCache, Report, RoutesView, RoutingMap, Slice,
+    SliceMut, TokenBatch,
 };
 use crate::error::{NonFinite, agree, same_device};
 use crate::q8_1::{self, Layout};
 use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 
+mod attention;
 mod launch;
 mod matrix;
+mod model;
 mod moe;
+mod norm;
 mod product;
 mod quantize;
 mod routing;
 
+pub use attention::{AppendKv, Attend};
 pub use launch::Output;
 use launch::{Admission, Operation};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
+pub use model::{By, Embed, FloatMatrix, FloatProduct, Pointwise, Rope, Table};
 pub use moe::{
     Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, SharedOutput, SwiGlu, SwiGluQuantize,
 };
+pub use norm::{AddNorm, Norm, NormKind};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};
 pub use routing::{MapRoutes, RouterScores, TopK};

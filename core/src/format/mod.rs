@@ -28,7 +28,7 @@ mod weight_type;
 
 pub use crate::dispatch;
 pub use dequantize::dequantize;
-pub use random::random_blocks;
+pub use random::{random_blocks, try_random_blocks};
 pub use weight_type::{WeightType, types};
 
 use crate::q8_1::Layout;

@@ -50,15 +50,25 @@ impl SplitMix64 {
 /// The same arguments give the same bytes on every machine.
 ///
 /// # Panics
-/// If the bytes of so many blocks do not fit a `usize`.
+/// Where the host has no memory for so many; [`try_random_blocks`] says so.
 pub fn random_blocks(ty: WeightType, seed: u64, blocks: usize) -> Vec<u8> {
-    let size = blocks.checked_mul(ty.block_bytes()).expect("blocks that fit the address space");
-    let mut bytes = vec![0; size];
+    match try_random_blocks(ty, seed, blocks) {
+        Ok(bytes) => bytes,
+        Err(error) => panic!("{blocks} blocks of {ty}: {error}"),
+    }
+}
+
+/// [`random_blocks`], for as many as there may not be memory for.
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+pub fn try_random_blocks(ty: WeightType, seed: u64, blocks: usize) -> crate::Result<Vec<u8>> {
+    let mut bytes = crate::host_vec(blocks.saturating_mul(ty.block_bytes()))?;
     SplitMix64::new(seed).fill(&mut bytes);
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
         set_scales(ty, block);
     }
-    bytes
+    Ok(bytes)
 }
 
 /// What a scale's sign is to be.

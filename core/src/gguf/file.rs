@@ -38,7 +38,8 @@ impl GgufFile {
     /// Maps a file into memory and parses it.
     ///
     /// The file must not be changed or truncated while it is open, as with everything that is
-    /// mapped: values may change, and reading past a new end ends the process.
+    /// mapped: values may change, and reading past a new end ends the process (`SIGBUS`; the command
+    /// line tool catches it, says which file it was and exits with 1).
     ///
     /// # Errors
     /// [`GgufError`] if the file cannot be opened, is not a regular file, or is refused.
@@ -202,13 +203,18 @@ impl GgufFile {
         convert(&value).map(Some).ok_or_else(|| {
             let given = match (value.ty(), value.as_array()) {
                 (_, Some(array)) => format!("an array of {} {}", array.len(), array.element()),
-                (
-                    ty @ (ValueType::String | ValueType::Bool | ValueType::F32 | ValueType::F64),
-                    _,
-                ) => {
-                    format!("a {ty}")
-                }
-                _ => format!("{value:?}"),
+                (ty @ (ValueType::String | ValueType::Bool), _) => format!("a {ty}"),
+                (ty @ (ValueType::F32 | ValueType::F64), _) => format!("an {ty}"),
+                (ty, _) => match value {
+                    Value::I8(number) => format!("the number {number} ({ty})"),
+                    Value::I16(number) => format!("the number {number} ({ty})"),
+                    Value::I32(number) => format!("the number {number} ({ty})"),
+                    Value::I64(number) => format!("the number {number} ({ty})"),
+                    _ => match value.as_u64() {
+                        Some(number) => format!("the number {number} ({ty})"),
+                        None => format!("a value of type {ty}"),
+                    },
+                },
             };
             GgufError::field(&self.name, key, given, expected)
         })

@@ -12,6 +12,8 @@ pub enum Gating {
     Sigmoid,
     /// Softmax over the chosen experts only (3).
     SoftmaxOfChosen,
+    /// Square root of softplus of each score (4).
+    SqrtSoftplus,
 }
 
 /// What the metadata says about a model's feed-forward blocks. Fields are `None` where it is
@@ -53,18 +55,26 @@ impl Gguf {
             .to_owned();
         let key = |name: &str| format!("{architecture}.{name}");
         let gating = match head.u64(&key("expert_gating_func"))? {
-            None => None,
+            // Writers that leave it to the architecture may write a zero.
+            None | Some(0) => None,
             Some(1) => Some(Gating::Softmax),
             Some(2) => Some(Gating::Sigmoid),
             Some(3) => Some(Gating::SoftmaxOfChosen),
+            Some(4) => Some(Gating::SqrtSoftplus),
             Some(given) => {
-                let expected = "1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)";
+                let expected =
+                    "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen) or 4 (root of softplus)";
                 let field = shown(&key("expert_gating_func"));
                 return Err(GgufError::field(head.name(), field, given, expected));
             }
         };
-        let experts = head.u64(&key("expert_count"))?;
-        let used = head.u64(&key("expert_used_count"))?;
+        // A number for each block is read where the block is: it is none of the model's.
+        let number = |name: &str| match head.value(&key(name)) {
+            Some(value) if value.as_array().is_some() => Ok(None),
+            _ => head.u64(&key(name)),
+        };
+        let experts = number("expert_count")?;
+        let used = number("expert_used_count")?;
         if let (Some(experts), Some(used)) = (experts, used)
             && used > experts
         {
@@ -74,7 +84,7 @@ impl Gguf {
         }
         Ok(ModelMeta {
             blocks: head.u64(&key("block_count"))?,
-            width: head.u64(&key("embedding_length"))?,
+            width: number("embedding_length")?,
             experts,
             used,
             weights_norm: head.bool(&key("expert_weights_norm"))?,

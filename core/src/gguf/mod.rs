@@ -75,7 +75,7 @@ pub enum GgufError {
     },
 
     /// The first four bytes are not `GGUF`.
-    #[error("{file}: magic: given {given}, expected \"GGUF\"")]
+    #[error("{file}: magic: given {given}, expected \"GGUF\"{}", what_it_is(given))]
     Magic {
         /// The file.
         file: String,
@@ -134,7 +134,8 @@ pub enum GgufError {
 
     /// A tensor type id that is not known.
     #[error(
-        "{file}: tensor {tensor}: type id: given {id}, expected one of {}",
+        "{file}: tensor {tensor}: type id: given {id}{}, expected one of {}",
+        withdrawn(*id),
         TensorType::known()
     )]
     UnknownType {
@@ -242,6 +243,34 @@ impl GgufError {
     /// A [`GgufError::Missing`].
     fn missing(file: &str, field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Missing { file: file.to_owned(), field: field.into(), reason: reason.into() }
+    }
+}
+
+/// What a file without the magic is, by how it begins.
+fn what_it_is(given: &str) -> &'static str {
+    match given.trim_matches('"') {
+        "vers" => {
+            "; this may be the pointer that Git LFS leaves in the place of a large file: `git lfs pull` \
+             fetches it"
+        }
+        text if text.starts_with('<') => {
+            "; this may be a web page that was saved in the place of the model"
+        }
+        text if text.starts_with("PK") => "; this is a zip archive, as PyTorch saves models",
+        "ggml" | "ggmf" | "ggjt" | "lmgg" | "fmgg" | "tjgg" => {
+            "; this is a format before GGUF: convert the model again"
+        }
+        _ => "",
+    }
+}
+
+/// A word on types that the format once had.
+fn withdrawn(id: u32) -> &'static str {
+    match id {
+        4 | 5 | 31..=33 | 36..=38 => {
+            ", which was withdrawn from the format (quantize the model again from its source)"
+        }
+        _ => "",
     }
 }
 

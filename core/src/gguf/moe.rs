@@ -1,6 +1,6 @@
 //! The mixture-of-experts tensors of a block, found by their standard names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{FfnRole, block_of, ffn_role};
 use super::{Gguf, GgufError, ModelMeta, Result, TensorInfo, shown};
@@ -33,7 +33,9 @@ impl Matrix {
         let ty = self.tensor.tensor_type();
         ty.weight().ok_or_else(|| {
             let field = format!("tensor {}: type", shown(self.tensor.name()));
-            GgufError::field(&self.file, field, ty, "a quantized weight type")
+            let expected = "a type that weights are multiplied in, such as q4_K or q8_0 (floats only \
+                            in rows of a multiple of 32): quantize the model again to one";
+            GgufError::field(&self.file, field, ty, expected)
         })
     }
 
@@ -45,6 +47,10 @@ impl Matrix {
             let expected = format!("{dims:?} ({why})");
             let field = format!("tensor {}: dims", shown(tensor.name()));
             return Err(GgufError::field(file, field, format!("{:?}", tensor.dims()), expected));
+        }
+        if dims.contains(&0) {
+            let field = format!("tensor {}: dims", shown(tensor.name()));
+            return Err(GgufError::field(file, field, format!("{dims:?}"), "1 or more of each"));
         }
         // All of these divide a size that fits the address space.
         let [cols, rows, count] = dims.map(|dim| usize::try_from(dim).unwrap_or(usize::MAX));
@@ -81,13 +87,15 @@ pub enum GateUp {
     },
     /// One tensor, `[width, 2 * ffn, experts]`: an expert's gate rows, then its up rows.
     Merged(Matrix),
+    /// Ups alone, `[width, ffn, experts]`: experts without gates.
+    UpOnly(Matrix),
 }
 
 /// A shared expert, which every token is sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedExpert {
-    /// The gate: `[width, ffn]`.
-    pub gate: Matrix,
+    /// The gate: `[width, ffn]`; none where it has up values alone.
+    pub gate: Option<Matrix>,
     /// The up: `[width, ffn]`.
     pub up: Matrix,
     /// The down: `[ffn, width]`.
@@ -125,6 +133,23 @@ pub struct MoeTensors {
     pub others: Vec<String>,
 }
 
+impl MoeTensors {
+    /// The matrices of experts and shared expert, without routers.
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        let mut all = match &self.gate_up {
+            GateUp::Separate { gate, up } => vec![gate, up],
+            GateUp::Merged(both) => vec![both],
+            GateUp::UpOnly(up) => vec![up],
+        };
+        all.push(&self.down);
+        if let Some(shared) = &self.shared {
+            all.extend(&shared.gate);
+            all.extend([&shared.up, &shared.down]);
+        }
+        all
+    }
+}
+
 impl Gguf {
     /// The feed-forward tensors by block and role, whatever their dims.
     pub fn ffn_tensors(&self) -> BTreeMap<usize, Vec<(FfnRole, &TensorInfo)>> {
@@ -139,8 +164,12 @@ impl Gguf {
 
     /// The numbers of the blocks that have tensors of experts.
     pub fn moe_blocks(&self) -> Vec<usize> {
-        let blocks = self.ffn_tensors().into_iter();
-        blocks.filter(|(_, roles)| roles.iter().any(|r| r.0.is_experts())).map(|b| b.0).collect()
+        let experts = |name: &str| match ffn_role(name) {
+            Some((block, role)) => role.is_experts().then_some(block),
+            None => single_expert(name),
+        };
+        let blocks: BTreeSet<usize> = self.tensors().filter_map(|t| experts(t.name())).collect();
+        blocks.into_iter().collect()
     }
 
     /// Describes the mixture-of-experts part of a block.
@@ -153,7 +182,7 @@ impl Gguf {
         let (first, gate_up) =
             match (find(FfnRole::GateUpExps), find(FfnRole::GateExps), find(FfnRole::UpExps)) {
                 (Some(merged), None, None) => (merged, Err(merged)),
-                (None, Some(gate), Some(up)) => (gate, Ok((gate, up))),
+                (None, gate, Some(up)) => (gate.unwrap_or(up), Ok((gate, up))),
                 (Some(merged), _, _) => {
                     let field = format!("tensor {}", FfnRole::GateExps.name(block));
                     let expected = format!("either it or {}", merged.name());
@@ -161,9 +190,6 @@ impl Gguf {
                 }
                 (None, Some(there), None) => {
                     return Err(self.absent(FfnRole::UpExps, block, there));
-                }
-                (None, None, Some(there)) => {
-                    return Err(self.absent(FfnRole::GateExps, block, there));
                 }
                 (None, None, None) => return Err(self.no_experts(block)),
             };
@@ -178,7 +204,8 @@ impl Gguf {
 
         let sides = format!("[width, ffn, experts], where ffn is {of}");
         let gate_up = match gate_up {
-            Ok((gate, up)) => GateUp::Separate {
+            Ok((None, up)) => GateUp::UpOnly(Matrix::new(self, up, [width, ffn, experts], &sides)?),
+            Ok((Some(gate), up)) => GateUp::Separate {
                 gate: Matrix::new(self, gate, [width, ffn, experts], &sides)?,
                 up: Matrix::new(self, up, [width, ffn, experts], &sides)?,
             },
@@ -193,7 +220,7 @@ impl Gguf {
             .map(|router| Matrix::new(self, router, [width, experts, 1], "[width, experts]"))
             .transpose()?;
         let shared = self.shared(block, width)?;
-        let used = self.used(&meta, experts, first)?;
+        let used = self.used(&meta, block, experts, first)?;
         let others = self.others(block, acts_on_experts);
         Ok(MoeTensors {
             block,
@@ -216,12 +243,12 @@ impl Gguf {
             return Ok(None);
         };
         let need = |role| find(role).ok_or_else(|| self.absent(role, block, there));
-        let (gate, up, down) = (need(roles[0])?, need(roles[1])?, need(roles[2])?);
+        let (gate, up, down) = (find(roles[0]), need(roles[1])?, need(roles[2])?);
         let ffn = down.dim(0);
         let why = "[width, ffn], where ffn is the columns of ffn_down_shexp";
         let down = Matrix::new(self, down, [ffn, width, 1], "[ffn, width]")?;
         Ok(Some(SharedExpert {
-            gate: Matrix::new(self, gate, [width, ffn, 1], why)?,
+            gate: gate.map(|gate| Matrix::new(self, gate, [width, ffn, 1], why)).transpose()?,
             up: Matrix::new(self, up, [width, ffn, 1], why)?,
             ffn: down.cols,
             down,
@@ -231,10 +258,18 @@ impl Gguf {
         }))
     }
 
-    fn used(&self, meta: &ModelMeta, experts: u64, tensor: &TensorInfo) -> Result<usize> {
+    fn used(
+        &self,
+        meta: &ModelMeta,
+        block: usize,
+        experts: u64,
+        tensor: &TensorInfo,
+    ) -> Result<usize> {
         let (head, key) = (self.head().name(), "expert_used_count");
-        let key = shown(&format!("{}.{key}", meta.architecture));
-        let Some(used) = meta.used else {
+        let key = format!("{}.{key}", meta.architecture);
+        let used = self.head().u64_of_block(&key, block)?;
+        let key = shown(&key);
+        let Some(used) = used else {
             let reason = format!("{} is there", shown(tensor.name()));
             return Err(GgufError::missing(head, key, reason));
         };
@@ -265,8 +300,18 @@ impl Gguf {
     }
 
     fn no_experts(&self, block: usize) -> GgufError {
+        let single = self.tensors().find(|tensor| single_expert(tensor.name()) == Some(block));
+        if let Some(single) = single {
+            let given = "a tensor for each expert, as files before April 2024 have them";
+            let expected = "one tensor for all experts of a block: convert the model again";
+            let field = format!("tensor {}", shown(single.name()));
+            return GgufError::field(self.head().name(), field, given, expected);
+        }
         let blocks = self.moe_blocks();
         let reason = match (blocks.first(), blocks.last()) {
+            (Some(first), Some(last)) if first == last => {
+                format!("experts were asked for; block {first} alone has them")
+            }
             (Some(first), Some(last)) => {
                 format!(
                     "experts were asked for; {} blocks of {first}..={last} have them",
@@ -282,6 +327,14 @@ impl Gguf {
     pub(super) fn matrix(&self, tensor: &TensorInfo, dims: [u64; 2], why: &str) -> Result<Matrix> {
         Matrix::new(self, tensor, [dims[0], dims[1], 1], why)
     }
+}
+
+/// The block of an expert that is a tensor of its own, as `blk.0.ffn_gate.7.weight`.
+fn single_expert(name: &str) -> Option<usize> {
+    let (block, rest) = block_of(name)?;
+    let rest = ["ffn_gate.", "ffn_up.", "ffn_down."].iter().find_map(|s| rest.strip_prefix(s))?;
+    let number = rest.strip_suffix(".weight")?;
+    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(block)
 }
 
 /// Whether a tensor of this stem acts on experts or router.

@@ -12,9 +12,9 @@ const DIMS: usize = 4;
 const ALIGNMENT: u64 = 32;
 /// The fewest bytes of a metadata entry: key length, one character, type, one byte.
 const LEAST_ENTRY: usize = 8 + 1 + 4 + 1;
-/// The fewest bytes of a tensor's entry: name length, one character, count of dims, one dim, type,
+/// The fewest bytes of a tensor's entry: name length, one character, count of dims, no dim, type,
 /// offset.
-const LEAST_TENSOR: usize = 8 + 1 + 4 + 8 + 4 + 8;
+const LEAST_TENSOR: usize = 8 + 1 + 4 + 4 + 8;
 
 /// One entry of a tensor table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,8 @@ impl TensorInfo {
         &self.name
     }
 
-    /// The dimensions the file states, 1 to 4 of them, innermost (columns) first. None is 0.
+    /// The dimensions the file states, up to 4 of them, innermost (columns) first. A single value may
+    /// have none; a tensor of no values has a 0 among them.
     pub fn dims(&self) -> &[u64] {
         self.dims.get(..self.count).unwrap_or(&self.dims)
     }
@@ -168,17 +169,14 @@ fn tensor(cursor: &mut Cursor<'_>, i: usize, alignment: u64) -> Result<TensorInf
 
     let count = cursor.u32(&format_args!("tensor {}: count of dims", Shown(name)))?;
     let count = match usize::try_from(count) {
-        Ok(count @ 1..=DIMS) => count,
+        Ok(count @ ..=DIMS) => count,
         _ => {
-            return Err(GgufError::field(file, field("count of dims"), count, "1 to 4"));
+            return Err(GgufError::field(file, field("count of dims"), count, "0 to 4"));
         }
     };
     let mut dims = [1u64; DIMS];
     for (d, dim) in dims.iter_mut().enumerate().take(count) {
         *dim = cursor.u64(&format_args!("tensor {}: dims[{d}]", Shown(name)))?;
-        if *dim == 0 {
-            return Err(GgufError::field(file, field(&format!("dims[{d}]")), 0, "1 or more"));
-        }
     }
     let id = cursor.u32(&format_args!("tensor {}: type id", Shown(name)))?;
     let offset = cursor.u64(&format_args!("tensor {}: offset", Shown(name)))?;
@@ -252,7 +250,8 @@ fn place(cursor: &Cursor<'_>, alignment: u64, tensors: &mut [TensorInfo]) -> Res
             }
         }
     }
-    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    // One of no values takes none, wherever it stands.
+    let mut order: Vec<usize> = (0..tensors.len()).filter(|&i| tensors[i].bytes > 0).collect();
     order.sort_unstable_by_key(|&i| tensors[i].offset);
     for pair in order.windows(2) {
         let (first, second) = (&tensors[pair[0]], &tensors[pair[1]]);

@@ -5,78 +5,243 @@
 //! what [`MoeLayer`](super::MoeLayer) computes: an architecture that is not
 //! listed here is refused, not guessed at. `docs/formats.md` has the table.
 
+use crate::activation::Activation;
+use crate::routing::{Gating, Norm};
 use crate::{Error, Result};
 
-/// How the experts of an architecture are weighed, where the file does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Weighing {
-    /// By sigmoid instead of softmax, without `expert_gating_func`.
-    pub sigmoid: bool,
-    /// Whether the chosen ones' weights are brought to a sum of 1, without `expert_weights_norm`.
-    pub normalised: bool,
+/// Whether the chosen ones' weights are brought to a sum of 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Normalised {
+    /// As `expert_weights_norm` says; this without it.
+    Key(bool),
+    /// Whatever the file says.
+    Fixed(bool),
 }
 
-/// How, or what is different about experts that are not computed here.
-type Experts = Result<Weighing, &'static str>;
+/// How a block's limit of `swiglu_clamp_exp` is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clamp {
+    /// To silu of the gate.
+    Behind,
+    /// To the gate, before silu.
+    Before,
+}
 
-const NORMALISED: Experts = Ok(Weighing { sigmoid: false, normalised: true });
-const NOT_NORMALISED: Experts = Ok(Weighing { sigmoid: false, normalised: false });
-const SIGMOID: Experts = Ok(Weighing { sigmoid: true, normalised: false });
-const SIGMOID_NORMALISED: Experts = Ok(Weighing { sigmoid: true, normalised: true });
+/// What an architecture computes where its files do not say it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Recipe {
+    /// What a score is worth without `expert_gating_func`.
+    pub gating: Gating,
+    /// Whether the file's `expert_gating_func` counts.
+    pub gating_key: bool,
+    pub normalised: Normalised,
+    /// What the sum of the weights is brought to before it divides: the authors' number.
+    pub sum: Norm,
+    pub activation: Activation,
+    /// Whether experts have gates.
+    pub gates: bool,
+    pub clamp: Clamp,
+    /// The router reads another input than the experts, which the caller hands in.
+    pub own_input: bool,
+    /// Weights multiply the experts' inputs.
+    pub weigh_input: bool,
+    /// The block's dense network is a shared expert, and the sum is multiplied by sqrt(1/2).
+    pub dense_beside: bool,
+    /// The sum with the shared expert is halved.
+    pub halved: bool,
+    /// `router_logit_softcapping`, where the file has it, caps the scores.
+    pub softcap: bool,
+}
 
-/// Architectures with experts.
-const EXPERTS: [(&str, Experts); 52] = [
-    ("afmoe", SIGMOID),
-    ("arctic", Err("experts with a norm of their own")),
+/// Or what is different about experts that are not computed here.
+type Experts = Result<Recipe, &'static str>;
+
+const EPSILON: Norm = Norm::Sum { epsilon: 1e-20, least: 0.0 };
+const PLAIN_SUM: Norm = Norm::Sum { epsilon: 0.0, least: 0.0 };
+
+/// Softmax, normalised unless the file says otherwise, SwiGLU.
+const BASE: Recipe = Recipe {
+    gating: Gating::Softmax,
+    gating_key: true,
+    normalised: Normalised::Key(true),
+    sum: PLAIN_SUM,
+    activation: Activation::SwiGlu,
+    gates: true,
+    clamp: Clamp::Behind,
+    own_input: false,
+    weigh_input: false,
+    dense_beside: false,
+    halved: false,
+    softcap: false,
+};
+const SIGMOID_BASE: Recipe =
+    Recipe { gating: Gating::Sigmoid, normalised: Normalised::Key(false), sum: EPSILON, ..BASE };
+const NORMALISED: Experts = Ok(BASE);
+const NOT_NORMALISED: Experts = Ok(Recipe { normalised: Normalised::Key(false), ..BASE });
+const SIGMOID: Experts = Ok(SIGMOID_BASE);
+const SIGMOID_NORMALISED: Experts =
+    Ok(Recipe { normalised: Normalised::Key(true), ..SIGMOID_BASE });
+const LIMITED: Experts = Ok(Recipe { clamp: Clamp::Before, ..SIGMOID_BASE });
+const OAI: Activation = Activation::SwiGluOai { alpha: 1.702, limit: 7.0 };
+
+/// Architectures with experts: those of llama.cpp's `src/models`.
+const EXPERTS: [(&str, Experts); 63] = [
+    ("afmoe", Ok(Recipe { normalised: Normalised::Fixed(true), ..SIGMOID_BASE })),
+    ("arctic", NORMALISED),
     ("bailingmoe", NOT_NORMALISED),
     ("bailingmoe2", SIGMOID),
-    ("cohere2moe", Err("sigmoid, and half of the sum with the shared expert")),
+    ("bailingmoe3", SIGMOID),
+    ("cohere2moe", Ok(Recipe { halved: true, ..SIGMOID_BASE })),
     ("dbrx", NORMALISED),
     ("deepseek", NOT_NORMALISED),
-    ("deepseek2", NOT_NORMALISED),
-    ("deepseek2-ocr", NOT_NORMALISED),
+    ("deepseek2", Ok(Recipe { normalised: Normalised::Key(false), sum: EPSILON, ..BASE })),
+    ("deepseek2-ocr", Ok(Recipe { normalised: Normalised::Key(false), sum: EPSILON, ..BASE })),
     ("deepseek32", SIGMOID),
-    ("deepseek4", Err("root of softplus, clamped SwiGLU")),
+    (
+        "deepseek4",
+        Ok(Recipe { gating: Gating::SqrtSoftplus, clamp: Clamp::Before, ..SIGMOID_BASE }),
+    ),
+    ("dflash", Err("a draft for another model, whose activations it reads")),
     ("dots1", SIGMOID),
-    ("ernie4_5-moe", NORMALISED),
+    ("dots3note", SIGMOID),
+    (
+        "ernie4_5-moe",
+        Ok(Recipe {
+            gating_key: false,
+            normalised: Normalised::Fixed(true),
+            sum: Norm::Sum { epsilon: 0.0, least: 1e-12 },
+            ..BASE
+        }),
+    ),
     ("exaone-moe", SIGMOID),
-    ("gemma4", Err("GELU, and a router with an input of its own")),
+    (
+        "gemma4",
+        Ok(Recipe {
+            gating_key: false,
+            normalised: Normalised::Fixed(true),
+            activation: Activation::GeluTanh,
+            own_input: true,
+            ..BASE
+        }),
+    ),
     ("glm-dsa", SIGMOID),
     ("glm4moe", SIGMOID),
-    ("gpt-oss", Err("clamped SwiGLU, biases")),
+    ("glm5-next", LIMITED),
+    (
+        "gpt-oss",
+        Ok(Recipe {
+            gating: Gating::SoftmaxOfChosen,
+            gating_key: false,
+            normalised: Normalised::Fixed(false),
+            activation: OAI,
+            ..BASE
+        }),
+    ),
     ("granite", NORMALISED),
+    ("granite_swa", NORMALISED),
     ("granitehybrid", NORMALISED),
     ("granitemoe", NORMALISED),
-    ("grok", Err("GELU")),
-    ("grovemoe", Err("sigmoid to choose, and further experts for groups")),
+    (
+        "grok",
+        Ok(Recipe {
+            gating_key: false,
+            normalised: Normalised::Key(false),
+            activation: Activation::GeluTanh,
+            dense_beside: true,
+            softcap: true,
+            ..BASE
+        }),
+    ),
+    ("grovemoe", Err("further experts for groups of experts")),
     ("hunyuan-moe", NORMALISED),
     ("hy_v3", SIGMOID),
+    ("hy_v4", LIMITED),
     ("jamba", NOT_NORMALISED),
+    ("kimi-k3", Err("a latent space around experts, with a norm")),
     ("kimi-linear", SIGMOID_NORMALISED),
     ("laguna", SIGMOID),
-    ("lfm2moe", SIGMOID_NORMALISED),
+    (
+        "lfm2moe",
+        Ok(Recipe {
+            normalised: Normalised::Fixed(true),
+            sum: Norm::Sum { epsilon: 1e-6, least: 0.0 },
+            ..SIGMOID_BASE
+        }),
+    ),
     ("llada-moe", NOT_NORMALISED),
     ("llama", NORMALISED),
     ("llama-embed", NORMALISED),
-    ("llama4", Err("sigmoid, on the experts' inputs")),
+    (
+        "llama4",
+        Ok(Recipe {
+            gating_key: false,
+            normalised: Normalised::Fixed(false),
+            weigh_input: true,
+            ..SIGMOID_BASE
+        }),
+    ),
+    ("maple", Ok(Recipe { normalised: Normalised::Fixed(true), clamp: Clamp::Before, ..BASE })),
     ("mellum", NORMALISED),
-    ("mimo2", Err("sigmoid")),
+    (
+        "mimo2",
+        Ok(Recipe { gating_key: false, normalised: Normalised::Fixed(true), ..SIGMOID_BASE }),
+    ),
     ("minicpm", NORMALISED),
-    ("minimax-m2", SIGMOID_NORMALISED),
-    ("minimax-m3", Err("clamped SwiGLU")),
+    ("minimax-01", NORMALISED),
+    (
+        "minimax-m2",
+        Ok(Recipe { normalised: Normalised::Fixed(true), sum: PLAIN_SUM, ..SIGMOID_BASE }),
+    ),
+    ("minimax-m3", Ok(Recipe { activation: OAI, ..SIGMOID_BASE })),
     ("mistral3", NORMALISED),
     ("mistral4", NOT_NORMALISED),
-    ("nemotron_h_moe", Err("squared ReLU without gates")),
-    ("nomic-bert-moe", Err("GELU without gates")),
+    (
+        "nemotron_h_moe",
+        Ok(Recipe {
+            gating_key: false,
+            activation: Activation::ReluSquared,
+            gates: false,
+            ..SIGMOID_BASE
+        }),
+    ),
+    (
+        "nomic-bert-moe",
+        Ok(Recipe {
+            gating_key: false,
+            normalised: Normalised::Fixed(false),
+            activation: Activation::GeluErf,
+            gates: false,
+            ..BASE
+        }),
+    ),
     ("olmoe", NOT_NORMALISED),
-    ("phimoe", NORMALISED),
+    (
+        "phimoe",
+        Ok(Recipe {
+            gating: Gating::Sparsemixer { near: 0.02 },
+            gating_key: false,
+            normalised: Normalised::Fixed(false),
+            ..BASE
+        }),
+    ),
     ("qwen2moe", NOT_NORMALISED),
     ("qwen35moe", NORMALISED),
     ("qwen3moe", NORMALISED),
     ("qwen3next", NORMALISED),
     ("qwen3vlmoe", NORMALISED),
+    ("qwen4exp", NORMALISED),
+    ("refact", NORMALISED),
     ("rnd1", NORMALISED),
-    ("smallthinker", Err("ReLU, and a router that reads another input")),
+    (
+        "smallthinker",
+        Ok(Recipe {
+            gating: Gating::Softmax,
+            sum: EPSILON,
+            activation: Activation::Relu,
+            own_input: true,
+            ..BASE
+        }),
+    ),
     ("step35", SIGMOID),
 ];
 
@@ -163,18 +328,18 @@ const DENSE: [&str; 79] = [
     "xverse",
 ];
 
-/// How the experts of an architecture are weighed.
+/// What an architecture computes.
 ///
 /// # Errors
 /// [`Error::Invalid`] for one that is refused or not known.
-pub(super) fn experts(architecture: &str) -> Result<Weighing> {
+pub(super) fn experts(architecture: &str) -> Result<Recipe> {
     match EXPERTS.iter().find(|(name, _)| *name == architecture) {
         Some((_, Err(why))) => Err(Error::invalid(
             "general.architecture",
             format!("{architecture} ({why})"),
-            "one whose experts are weighed by softmax and compute SwiGLU of gate and up",
+            "one whose experts are computed here: docs/formats.md lists them",
         )),
-        Some((_, Ok(weighing))) => Ok(*weighing),
+        Some((_, Ok(recipe))) => Ok(*recipe),
         None => {
             let runs = EXPERTS.iter().filter(|(_, how)| how.is_ok());
             Err(unknown(architecture, runs.map(|(name, _)| *name)))
@@ -198,7 +363,7 @@ fn unknown<'a>(architecture: &str, known: impl Iterator<Item = &'a str>) -> Erro
     Error::invalid(
         "general.architecture",
         architecture.escape_debug(),
-        format!("one known to compute SwiGLU: {}", known.join(", ")),
+        format!("one that is known: {}", known.join(", ")),
     )
 }
 
@@ -229,10 +394,13 @@ mod tests {
     fn what_is_not_known_is_refused() {
         for error in [experts("gemma2").unwrap_err(), dense("gemma2").unwrap_err()] {
             let message = error.to_string();
-            assert!(message.starts_with("general.architecture: given gemma2, expected one known"));
+            assert!(
+                message
+                    .starts_with("general.architecture: given gemma2, expected one that is known")
+            );
             assert!(message.contains(" llama,"), "{message}");
         }
         assert!(!experts("a\nb").unwrap_err().to_string().contains('\n'));
-        assert!(dense("llama4").is_ok() && experts("llama4").is_err());
+        assert!(dense("llama4").is_ok() && experts("grovemoe").is_err());
     }
 }

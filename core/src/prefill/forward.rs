@@ -178,6 +178,13 @@ impl Chunk<'_> {
         timeline.end(Phase::Map, 4 * (3 * rows + layer.experts() + 1), 0)?;
         let map = &*map;
 
+        // Where weights are on the experts' inputs: each token times its one weight, which is the
+        // sum of one row.
+        let experts_read = match &mut workspace.weighed {
+            Some(space) => space.weigh(backend, x, routes)?,
+            None => x,
+        };
+
         // 3. and 4. quantize, gate and up; types of one layout share the blocks
         let (ffn, order) = (layer.ffn(), layer.gate_up.order());
         let mut layout = None;
@@ -188,7 +195,7 @@ impl Chunk<'_> {
                 quantize_input(
                     backend,
                     options.quant,
-                    x,
+                    experts_read,
                     map,
                     tensor.ty(),
                     &mut workspace.input,

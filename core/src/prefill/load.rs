@@ -4,13 +4,13 @@
 //! multiplies from there, a device with memory of its own copies once. Only
 //! routers, a few rows each, are decoded to f32.
 
-use super::architectures;
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
+use super::plan::{plan_dense, plan_moe};
 use crate::backend::ops::{GateUpOrder, Strides};
 use crate::backend::{Backend, HostBytes};
-use crate::format::dequantize;
-use crate::gguf::{self, ExpertView, FfnRole, Gating, Gguf, ModelMeta, TensorInfo, TensorType};
-use crate::routing::RouterOptions;
+use crate::format::{WeightType, dequantize};
+use crate::gguf::{self, ExpertView, FfnRole, Gguf, ModelMeta, TensorInfo, TensorType};
+use crate::rows::RowFormat;
 use crate::{Error, Result};
 
 /// How far a layer is on its way to the device.
@@ -22,6 +22,8 @@ pub struct LoadProgress<'a> {
     pub done: u64,
     /// Bytes of all tensors.
     pub total: u64,
+    /// The type that its file has, where it was quantized to Q8_0 on the way.
+    pub quantized: Option<TensorType>,
 }
 
 /// Puts the experts of a block on a device, with their router and shared expert.
@@ -39,18 +41,8 @@ pub fn load_moe(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
-    let meta = gguf.model_meta()?;
-    let options = weighting(&meta)?;
-    unclamped(gguf, &meta, block)?;
-    let moe = gguf.moe(block)?;
-    if !moe.others.is_empty() {
-        return Err(Error::invalid(
-            format!("block {block}"),
-            moe.others.join(", "),
-            "no tensors on experts or router but weights",
-        ));
-    }
-    ungrouped(gguf, &meta)?;
+    let plan = plan_moe(gguf, block)?;
+    let moe = &plan.tensors;
     let router = moe.router.as_ref().ok_or_else(|| {
         Error::invalid(
             format!("tensor {}", FfnRole::Router.name(block)),
@@ -59,15 +51,7 @@ pub fn load_moe(
         )
     })?;
 
-    let mut matrices = match &moe.gate_up {
-        gguf::GateUp::Separate { gate, up } => vec![gate, up],
-        gguf::GateUp::Merged(both) => vec![both],
-    };
-    matrices.push(&moe.down);
-    if let Some(shared) = &moe.shared {
-        matrices.extend([&shared.gate, &shared.up, &shared.down]);
-    }
-    let mut put = Put::new(gguf, backend, &matrices, progress)?;
+    let mut put = Put::new(gguf, backend, &moe.matrices(), progress)?;
     let gate_up = match &moe.gate_up {
         gguf::GateUp::Separate { gate, up } => {
             GateUpWeights::Separate { gate: put.experts(gate)?, up: put.experts(up)? }
@@ -75,24 +59,43 @@ pub fn load_moe(
         gguf::GateUp::Merged(both) => {
             GateUpWeights::Merged { tensor: put.experts(both)?, order: GateUpOrder::Split }
         }
+        gguf::GateUp::UpOnly(up) => GateUpWeights::UpOnly { up: put.experts(up)? },
     };
     let layer = MoeLayer::new(gate_up, put.experts(&moe.down)?, moe.used)?;
-    let weights = tensor_f32(gguf, &router.tensor)?;
-    let router = Router::new(backend, &weights, moe.experts, moe.width)?;
-    let layer = layer.with_router(router, &options)?;
+    let mut weights = tensor_f32(gguf, &router.tensor)?;
+    if let Some(scale) = &plan.router_scale {
+        for row in weights.chunks_exact_mut(scale.len()) {
+            row.iter_mut().zip(scale).for_each(|(w, s)| *w *= s);
+        }
+    }
+    let (score, selection) = (plan.score_bias.as_deref(), plan.selection_bias.as_deref());
+    let mut router = Router::new(backend, &weights, moe.experts, moe.width)?
+        .biased(backend, score, selection)?;
+    if plan.own_input {
+        router = router.with_own_input();
+    }
+    let layer = layer
+        .with_router(router, &plan.router)?
+        .with_experts(backend, &plan.experts)?
+        .with_factors(plan.factors)?;
 
     let Some(shared) = &moe.shared else {
         return Ok(layer);
     };
-    let gate_up =
-        GateUpWeights::Separate { gate: put.experts(&shared.gate)?, up: put.experts(&shared.up)? };
+    let up = put.experts(&shared.up)?;
+    let gate_up = match &shared.gate {
+        Some(gate) => GateUpWeights::Separate { gate: put.experts(gate)?, up },
+        None => GateUpWeights::UpOnly { up },
+    };
     let gate = match &shared.router {
         Some(router) => {
             Some(Router::new(backend, &tensor_f32(gguf, &router.tensor)?, 1, moe.width)?)
         }
         None => None,
     };
-    layer.with_shared(SharedExpert { gate_up, down: put.experts(&shared.down)?, gate })
+    layer
+        .with_shared(SharedExpert { gate_up, down: put.experts(&shared.down)?, gate })?
+        .with_shared_options(backend, &plan.shared)
 }
 
 /// Puts the dense FFN of a block on a device, seen as `experts` experts that
@@ -110,17 +113,7 @@ pub fn load_dense(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
-    let meta = gguf.model_meta()?;
-    architectures::dense(&meta.architecture)?;
-    unclamped(gguf, &meta, block)?;
-    let dense = gguf.dense(block)?;
-    if !dense.others.is_empty() {
-        return Err(Error::invalid(
-            format!("block {block}"),
-            dense.others.join(", "),
-            "no tensors on the dense network but weights",
-        ));
-    }
+    let dense = plan_dense(gguf, block)?;
     let split = dense.split(experts)?;
     let mut put = Put::new(gguf, backend, &[&dense.gate, &dense.up, &dense.down], progress)?;
     let gate_up = GateUpWeights::Separate {
@@ -161,7 +154,7 @@ pub fn tensor_f32(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
 }
 
 /// Refuses SwiGLU of clamped values, which a file states block by block.
-fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
+pub(super) fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
     for name in ["swiglu_clamp_exp", "swiglu_clamp_shexp"] {
         let key = format!("{}.{name}", meta.architecture);
         let Some(value) = gguf.value(&key) else {
@@ -181,46 +174,13 @@ fn unclamped(gguf: &Gguf, meta: &ModelMeta, block: usize) -> Result<()> {
     Ok(())
 }
 
-/// Refuses routers that first choose groups of experts, then experts among theirs.
-fn ungrouped(gguf: &Gguf, meta: &ModelMeta) -> Result<()> {
-    let key = |name: &str| format!("{}.{name}", meta.architecture);
-    let groups = gguf.head().u64(&key("expert_group_count"))?.unwrap_or(1);
-    let used = gguf.head().u64(&key("expert_group_used_count"))?;
-    match groups <= 1 || used == Some(groups) {
-        true => Ok(()),
-        false => Err(Error::invalid(
-            key("expert_group_count"),
-            groups,
-            "1 group, or all groups used: every expert is chosen from",
-        )),
-    }
-}
-
-/// How scores become weights, from what the file says or its architecture implies.
-fn weighting(meta: &ModelMeta) -> Result<RouterOptions> {
-    let key = |name: &str| format!("{}.{name}", meta.architecture);
-    let implied = architectures::experts(&meta.architecture)?;
-    let sigmoid = |given: &str| {
-        let expected = "1 (softmax) or 3 (softmax of the chosen)";
-        Err(Error::invalid(key("expert_gating_func"), given, expected))
-    };
-    let norm = match meta.gating {
-        Some(Gating::SoftmaxOfChosen) => RouterOptions::SOFTMAX_OF_CHOSEN,
-        Some(Gating::Sigmoid) => return sigmoid("2 (sigmoid)"),
-        None if implied.sigmoid => {
-            return sigmoid("nothing, which in this architecture is sigmoid");
-        }
-        Some(Gating::Softmax) | None => match meta.weights_norm.unwrap_or(implied.normalised) {
-            // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
-            true => RouterOptions::SOFTMAX_OF_CHOSEN,
-            false => RouterOptions::SOFTMAX,
-        },
-    };
-    match meta.weights_scale {
-        // Files of models without a factor may carry a zero.
-        None | Some(0.0) => Ok(norm),
-        Some(scale) if scale.is_finite() => Ok(norm.scaled(scale)),
-        Some(scale) => Err(Error::invalid(key("expert_weights_scale"), scale, "a finite number")),
+/// The type that a tensor has on the device: floats are quantized to Q8_0.
+pub(super) fn loaded_type(matrix: &gguf::Matrix) -> Result<WeightType> {
+    let floats =
+        matches!(matrix.tensor.tensor_type(), TensorType::F32 | TensorType::F16 | TensorType::BF16);
+    match floats && matrix.cols.is_multiple_of(32) {
+        true => Ok(WeightType::Q8_0),
+        false => Ok(matrix.weight_type()?),
     }
 }
 
@@ -244,7 +204,7 @@ impl<'a> Put<'a> {
     ) -> Result<Self> {
         let mut total = 0;
         for matrix in matrices {
-            let ty = matrix.weight_type()?;
+            let ty = loaded_type(matrix)?;
             if !backend.supports(ty) {
                 return Err(Error::invalid(
                     format!("tensor {}: type", matrix.tensor.name()),
@@ -281,6 +241,9 @@ impl<'a> Put<'a> {
 
     fn split(&mut self, matrix: &gguf::Matrix, view: ExpertView, experts: usize) -> Result<Tensor> {
         let tensor = &matrix.tensor;
+        if matrix.tensor.tensor_type().weight().is_none() {
+            return self.quantized(matrix, view, experts);
+        }
         let (owner, range) = self.gguf.mapped(tensor)?;
         let placed = Tensor::strided(
             self.backend,
@@ -292,64 +255,46 @@ impl<'a> Put<'a> {
             view.cols,
             Strides { row: view.row_stride, expert: view.expert_stride },
         )?;
-        self.done += tensor.bytes() as u64;
-        (self.progress)(LoadProgress { tensor: tensor.name(), done: self.done, total: self.total });
+        self.put(tensor, false);
         Ok(placed)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn meta(architecture: &str) -> ModelMeta {
-        ModelMeta {
-            architecture: architecture.to_owned(),
-            blocks: None,
-            width: None,
-            experts: None,
-            used: None,
-            weights_norm: None,
-            weights_scale: None,
-            gating: None,
-        }
-    }
-
-    #[test]
-    fn weights_follow_the_file_then_the_architecture() {
-        const ALL: RouterOptions = RouterOptions::SOFTMAX;
-        const CHOSEN: RouterOptions = RouterOptions::SOFTMAX_OF_CHOSEN;
-        let norm = |meta: &ModelMeta| weighting(meta).unwrap();
-        for (name, expected) in
-            [("qwen3moe", CHOSEN), ("llama", CHOSEN), ("deepseek2", ALL), ("llada-moe", ALL)]
-        {
-            assert_eq!(norm(&meta(name)), expected, "{name}");
-            for (said, expected) in [(true, CHOSEN), (false, ALL)] {
-                let said = ModelMeta { weights_norm: Some(said), ..meta(name) };
-                assert_eq!(norm(&said), expected, "{name}");
+    /// A tensor of floats, as Q8_0.
+    fn quantized(
+        &mut self,
+        matrix: &gguf::Matrix,
+        view: ExpertView,
+        experts: usize,
+    ) -> Result<Tensor> {
+        let tensor = &matrix.tensor;
+        let what = format!("tensor {}", tensor.name());
+        let blocks = RowFormat::Q8_0.quantize(&tensor_f32(self.gguf, tensor)?, matrix.cols)?;
+        // Strides of floats, in whole blocks.
+        let (row, expert) = match matrix.row_bytes == view.row_stride {
+            true => (
+                matrix.cols / 32 * 34,
+                view.expert_stride / matrix.row_bytes * (matrix.cols / 32 * 34),
+            ),
+            false => {
+                return Err(Error::invalid(what, tensor.tensor_type(), "a quantized weight type"));
             }
-            let chosen = ModelMeta { gating: Some(Gating::SoftmaxOfChosen), ..meta(name) };
-            assert_eq!(norm(&chosen), CHOSEN, "{name}");
-        }
-        for (name, expected) in [("glm4moe", ALL), ("kimi-linear", CHOSEN)] {
-            let softmax = ModelMeta { gating: Some(Gating::Softmax), ..meta(name) };
-            assert_eq!(norm(&softmax), expected, "{name}");
-        }
-        let scaled = ModelMeta { weights_scale: Some(2.5), ..meta("deepseek2") };
-        assert_eq!(norm(&scaled), ALL.scaled(2.5));
+        };
+        let strides = Strides { row, expert };
+        let (rows, cols) = (view.rows, view.cols);
+        let host = HostBytes::from(blocks);
+        let ty = WeightType::Q8_0;
+        let placed = Tensor::strided(self.backend, &what, host, ty, experts, rows, cols, strides)?;
+        self.put(tensor, true);
+        Ok(placed)
     }
 
-    #[test]
-    fn sigmoid_is_refused_said_or_not() {
-        let refused = |meta: &ModelMeta| weighting(meta).unwrap_err().to_string();
-        let said = ModelMeta { gating: Some(Gating::Sigmoid), ..meta("deepseek2") };
-        assert!(refused(&said).starts_with("deepseek2.expert_gating_func: given 2 (sigmoid)"));
-        for name in ["dots1", "glm4moe", "minimax-m2", "step35"] {
-            let given = format!("{name}.expert_gating_func: given nothing, which in this");
-            assert!(refused(&meta(name)).starts_with(&given));
-        }
-        // Where a file cannot say otherwise, saying it does not help.
-        let softmax = ModelMeta { gating: Some(Gating::Softmax), ..meta("llama4") };
-        assert!(refused(&softmax).starts_with("general.architecture: given llama4 (sigmoid"));
+    fn put(&mut self, tensor: &TensorInfo, quantized: bool) {
+        self.done += tensor.bytes() as u64;
+        (self.progress)(LoadProgress {
+            tensor: tensor.name(),
+            done: self.done,
+            total: self.total,
+            quantized: quantized.then(|| tensor.tensor_type()),
+        });
     }
 }

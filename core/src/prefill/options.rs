@@ -29,11 +29,23 @@ impl QuantMode {
         }
     }
 
-    /// Scatter, or gather where the environment has `STRATA_QUANT_GATHER=1`.
-    pub fn from_env() -> Self {
-        match std::env::var_os("STRATA_QUANT_GATHER").is_some_and(|v| v == "1") {
-            true => Self::Gather,
-            false => Self::Scatter,
+    /// Scatter, or gather where the environment has `STRATA_QUANT_GATHER` as `1` or `true`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it has something else than these, `0`, `false` or nothing.
+    pub fn from_env() -> Result<Self> {
+        Self::from_value(std::env::var_os("STRATA_QUANT_GATHER").as_deref())
+    }
+
+    fn from_value(value: Option<&std::ffi::OsStr>) -> Result<Self> {
+        match value.map_or("".into(), |value| value.to_string_lossy()).as_ref() {
+            "" | "0" | "false" => Ok(Self::Scatter),
+            "1" | "true" => Ok(Self::Gather),
+            other => Err(Error::invalid(
+                "environment variable STRATA_QUANT_GATHER",
+                other.escape_debug(),
+                "1, true, 0 or false",
+            )),
         }
     }
 }
@@ -110,14 +122,36 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Scatter (or what the environment says), chunks of 8,192, checked, fused, not timed.
+    /// Scatter, chunks of 8,192, checked, fused, not timed; the environment has no say.
     fn default() -> Self {
         Self {
-            quant: QuantMode::from_env(),
+            quant: QuantMode::default(),
             chunk: Chunk::default(),
             checked: true,
             fused: true,
             timed: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_one_of_four_words_or_nothing() {
+        let mode = |text: &str| QuantMode::from_value(Some(text.as_ref()));
+        for text in ["1", "true"] {
+            assert_eq!(mode(text).unwrap(), QuantMode::Gather);
+        }
+        for text in ["", "0", "false"] {
+            assert_eq!(mode(text).unwrap(), QuantMode::Scatter);
+        }
+        assert_eq!(QuantMode::from_value(None).unwrap(), QuantMode::Scatter);
+        for text in ["yes", "2", "TRUE", " 1"] {
+            let error = mode(text).unwrap_err().to_string();
+            assert!(error.contains("STRATA_QUANT_GATHER: given "), "{error}");
+            assert!(error.contains("expected 1, true, 0 or false"), "{error}");
         }
     }
 }

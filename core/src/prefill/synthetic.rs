@@ -4,7 +4,7 @@ use super::layer::{GateUpWeights, MoeLayer, Router, Tensor};
 use crate::backend::Backend;
 use crate::backend::ops::GateUpOrder;
 use crate::format::random::SplitMix64;
-use crate::format::{WeightType, random_blocks};
+use crate::format::{WeightType, try_random_blocks};
 use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
@@ -46,7 +46,7 @@ impl Synthetic {
                     format!("columns a multiple of {}, below 2^63 bytes", ty.block_values()),
                 )
             })?;
-            let host = random_blocks(ty, seed, bytes / ty.block_bytes());
+            let host = try_random_blocks(ty, seed, bytes / ty.block_bytes())?;
             Tensor::dense(backend, what, host.into(), ty, experts, rows, cols)
         };
         let rows = ffn.checked_mul(2).ok_or_else(|| Error::invalid("ffn", ffn, "below 2^63"))?;
@@ -59,8 +59,8 @@ impl Synthetic {
             Error::invalid("router", format!("{experts} x {width}"), "below 2^64")
         })?;
         let scale = 1.0 / (width as f32).sqrt();
-        let router: Vec<f32> =
-            normals(seed ^ 0x85eb_ca6b, scores).into_iter().map(|v| v * scale).collect();
+        let mut router = try_normals(seed ^ 0x85eb_ca6b, scores)?;
+        router.iter_mut().for_each(|v| *v *= scale);
         let router = Router::new(backend, &router, experts, width)?;
         MoeLayer::new(gate_up, down, k)?.with_router(router, &RouterOptions::SOFTMAX_OF_CHOSEN)
     }
@@ -68,28 +68,52 @@ impl Synthetic {
     /// Input for `tokens` tokens: tokens x width normal values.
     ///
     /// # Panics
-    /// If so many values do not fit the address space.
+    /// Where the host has no memory for so many; [`Synthetic::try_input`] says so.
     pub fn input(&self, tokens: usize) -> Vec<f32> {
-        let count = tokens.checked_mul(self.width).expect("values that fit the address space");
-        normals(self.seed ^ 0xc2b2_ae35, count)
+        match self.try_input(tokens) {
+            Ok(values) => values,
+            Err(error) => panic!("{tokens} tokens: {error}"),
+        }
+    }
+
+    /// [`Synthetic::input`], for as many as there may not be memory for.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn try_input(&self, tokens: usize) -> Result<Vec<f32>> {
+        try_normals(self.seed ^ 0xc2b2_ae35, tokens.saturating_mul(self.width))
     }
 }
 
 /// `count` values that are close to normally distributed, by integer and exact
 /// arithmetic alone, so that no math library's rounding shows: the sum of
 /// eight 16-bit draws, centred and scaled to variance 1 (values within +-4.9).
+///
+/// # Panics
+/// Where the host has no memory for so many; [`try_normals`] says so.
 pub fn normals(seed: u64, count: usize) -> Vec<f32> {
+    match try_normals(seed, count) {
+        Ok(values) => values,
+        Err(error) => panic!("{count} values: {error}"),
+    }
+}
+
+/// [`normals`], for as many as there may not be memory for.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn try_normals(seed: u64, count: usize) -> Result<Vec<f32>> {
     let mut random = SplitMix64::new(seed);
     // The variance of a sum of eight uniform draws from 0..65536 is 8 * 65536^2 / 12.
     const SCALE: f32 = 1.0 / 53_509.03;
-    (0..count)
-        .map(|_| {
-            let sum: i64 = [random.next_u64(), random.next_u64()]
-                .into_iter()
-                .flat_map(|bits| [bits, bits >> 16, bits >> 32, bits >> 48])
-                .map(|bits| (bits & 0xffff) as i64)
-                .sum();
-            (sum - 4 * 65_535) as f32 * SCALE
-        })
-        .collect()
+    let mut values = crate::host_vec(count)?;
+    for value in &mut values {
+        let sum: i64 = [random.next_u64(), random.next_u64()]
+            .into_iter()
+            .flat_map(|bits| [bits, bits >> 16, bits >> 32, bits >> 48])
+            .map(|bits| (bits & 0xffff) as i64)
+            .sum();
+        *value = (sum - 4 * 65_535) as f32 * SCALE;
+    }
+    Ok(values)
 }

@@ -2,7 +2,10 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
+use crate::backend::RoutesView;
+use crate::backend::ops::{Combine, MapRoutes, Matrix, MatrixMut};
 use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
+use crate::routing::Routes;
 use crate::{Error, Result, q8_1};
 
 /// The buffers that a layer needs for up to `chunk` tokens at once.
@@ -24,6 +27,7 @@ pub struct Workspace {
     pub(super) hidden_q8: Buffer<u8>,
     pub(super) down: Buffer<f32>,
     pub(super) shared: Option<SharedSpace>,
+    pub(super) weighed: Option<WeighedSpace>,
     pub(super) report: Report,
 }
 
@@ -39,6 +43,40 @@ pub(super) struct SharedSpace {
     pub(super) score: Buffer<f32>,
 }
 
+/// Tokens times their weights, for layers with weights on the experts' inputs.
+#[derive(Debug)]
+pub(super) struct WeighedSpace {
+    tokens: Buffer<f32>,
+    width: usize,
+    /// Every token to one expert, and the map of it: row t is token t.
+    routes: DeviceRoutes,
+    map: RoutingMap,
+}
+
+impl WeighedSpace {
+    fn new(backend: &dyn Backend, capacity: usize, width: usize) -> Result<Self> {
+        Ok(Self {
+            tokens: backend.alloc(capacity.saturating_mul(width))?,
+            width,
+            routes: DeviceRoutes::upload(backend, &Routes::all(capacity, 1)?)?,
+            map: RoutingMap::with_capacity(backend, capacity, 1, 1)?,
+        })
+    }
+
+    /// The rows of `x` times the weights of `routes`, which have one per token.
+    pub(super) fn weigh<'a>(
+        &'a mut self,
+        backend: &dyn Backend,
+        x: Matrix<'_>,
+        routes: RoutesView<'_>,
+    ) -> Result<Matrix<'a>> {
+        MapRoutes::new(self.routes.tokens(0..x.rows())?, &mut self.map)?.launch(backend)?;
+        let out = MatrixMut::dense("weighed tokens", &mut self.tokens, x.rows(), self.width)?;
+        Combine::new(x, &self.map, routes, None, out)?.launch(backend)?;
+        Matrix::dense("weighed tokens", &self.tokens, x.rows(), self.width)
+    }
+}
+
 /// What the sizes of the buffers follow from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
@@ -47,6 +85,7 @@ struct Shape {
     width: usize,
     ffn: usize,
     shared_ffn: usize,
+    weighs_input: bool,
 }
 
 impl Shape {
@@ -57,6 +96,7 @@ impl Shape {
             width: layer.width(),
             ffn: layer.ffn(),
             shared_ffn: layer.shared().map_or(0, |s| s.down.cols()),
+            weighs_input: !layer.factors.weighed,
         }
     }
 
@@ -176,6 +216,10 @@ impl Workspace {
                     score: backend.alloc(chunk)?,
                 }),
             },
+            weighed: match shape.weighs_input {
+                true => Some(WeighedSpace::new(backend, chunk, shape.width)?),
+                false => None,
+            },
             report: Report::new(backend)?,
             options,
         })
@@ -196,6 +240,9 @@ impl Workspace {
             if let Some(shared) = &len.shared {
                 f32s.extend([shared.gate_up, shared.hidden, shared.down, chunk]);
                 bytes.extend([shared.input, shared.hidden_q8]);
+            }
+            if shape.weighs_input {
+                f32s.push(chunk.checked_mul(shape.width.checked_add(5)?)?);
             }
             for f in f32s {
                 bytes.push(f.checked_mul(4)?);

@@ -1,7 +1,7 @@
 //! Attention by exact integers, as `docs/numerics.md` words it.
 
 use crate::attention::{AttentionShape, DIGITS_TINY, DIGITS_TOP, PAGE, PageLayout};
-use crate::numerics::{EXP_LOG2E, NAN_F32, canonical, exp2, tanh};
+use crate::numerics::{EXP_LOG2E, NAN_F32, canonical, exp2, largest_magnitude, tanh};
 
 /// A row as two digits a value.
 pub struct Digits {
@@ -19,7 +19,7 @@ pub fn digits(x: &[f32]) -> Digits {
     if x.iter().any(|x| !x.is_finite()) {
         return Digits { high: zero.clone(), low: zero, scale: f32::from_bits(NAN_F32) };
     }
-    let amax = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let amax = largest_magnitude(x).unwrap_or(0.0);
     if amax < DIGITS_TINY {
         return Digits { high: zero.clone(), low: zero, scale: 0.0 };
     }

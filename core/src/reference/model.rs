@@ -1,7 +1,7 @@
 //! The steps of a whole model around its products and its attention.
 
-use half::{bf16, f16};
-
+use crate::attention::Pairs;
+use crate::floats::FloatType;
 use crate::numerics::{self, canonical, sigmoid};
 
 /// The sum of `f(x[c])` as norms take it: 256 partial sums over columns c = l mod 256, then halves.
@@ -40,15 +40,6 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32>
     d.iter().zip(weight).zip(bias).map(|((d, w), b)| canonical((d * r).mul_add(*w, *b))).collect()
 }
 
-/// Which values of a head turn together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pairs {
-    /// 2 i and 2 i + 1.
-    Interleaved,
-    /// i and i + half of the turned values.
-    Halves,
-}
-
 /// Turns the first `2 * cos.len()` values of a head.
 pub fn rope(x: &mut [f32], cos: &[f32], sin: &[f32], pairs: Pairs) {
     let n = cos.len();
@@ -61,6 +52,13 @@ pub fn rope(x: &mut [f32], cos: &[f32], sin: &[f32], pairs: Pairs) {
         x[a] = canonical(x0.mul_add(c, -(x1 * s)));
         x[b] = canonical(x0.mul_add(s, x1 * c));
     }
+}
+
+/// Rows of a table, times a scale where there is one.
+pub fn embed(table: &[f32], cols: usize, ids: &[u32], scale: Option<f32>) -> Vec<f32> {
+    let row = |id: &u32| &table[*id as usize * cols..][..cols];
+    let one = |x: &f32| canonical(scale.map_or(*x, |scale| x * scale));
+    ids.iter().flat_map(row).map(one).collect()
 }
 
 /// `x + y`.
@@ -81,42 +79,6 @@ pub fn softcap(x: f32, cap: f32) -> f32 {
 /// `x * (1 / (1 + exp(-gate)))`.
 pub fn gate(x: f32, gate: f32) -> f32 {
     canonical(x * sigmoid(gate))
-}
-
-/// How the values of a matrix that is not quantized are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FloatType {
-    /// 32 bits.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// The upper half of an f32.
-    BF16,
-}
-
-impl FloatType {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::BF16];
-
-    /// Bytes of a value.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-        }
-    }
-
-    /// Little-endian values, each exactly.
-    pub fn widen(self, bytes: &[u8]) -> Vec<f32> {
-        let halves = |f: fn(u16) -> f32| {
-            bytes.as_chunks::<2>().0.iter().map(|b| f(u16::from_le_bytes(*b))).collect()
-        };
-        match self {
-            Self::F32 => bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-            Self::F16 => halves(|bits| f16::from_bits(bits).to_f32()),
-            Self::BF16 => halves(|bits| bf16::from_bits(bits).to_f32()),
-        }
-    }
 }
 
 /// `out[r][i]`: fma over ascending k from +0, weights widened first.

@@ -1,6 +1,6 @@
 //! q8_1, as `docs/numerics.md` words it.
 
-use crate::numerics::{canonical, f16_bits, round_code};
+use crate::numerics::{canonical, f16_bits, largest_magnitude, round_code};
 use crate::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout, k_blocks};
 
 /// q8_1 of rows of `x`, `stride` values apart: row r of the output is row
@@ -60,8 +60,7 @@ fn block(x: &[f32], layout: Layout) -> [u8; BLOCK_BYTES] {
 
 /// d and the codes of one group.
 fn scale_and_codes(x: &[f32]) -> (f32, Vec<i8>) {
-    // max() ignores NaN; NaN when all are.
-    let amax = x.iter().map(|v| v.abs()).fold(f32::NAN, f32::max);
+    let amax = largest_magnitude(x).unwrap_or(f32::NAN);
     if amax == 0.0 {
         return (0.0, vec![0; x.len()]);
     }

@@ -68,7 +68,8 @@ pub fn top_k(
                 let mut sum = 0.0;
                 for (e, &s) in s.iter().enumerate() {
                     let magnitude = if s.abs() < max { max } else { s.abs() };
-                    if !chosen[..j].contains(&e) && !((max - s) / magnitude > near) {
+                    let far = (max - s) / magnitude > near;
+                    if !chosen[..j].contains(&e) && !far {
                         sum += exp(s - max);
                     }
                 }

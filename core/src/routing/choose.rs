@@ -188,7 +188,9 @@ fn near_sum(s: &[f32], chosen: &[i32], near: f32) -> f32 {
     let mut sum = 0.0;
     for (e, &s) in s.iter().enumerate() {
         let magnitude = if s.abs() < max { max } else { s.abs() };
-        if !before.contains(&(e as i32)) && !((max - s) / magnitude > near) {
+        // What is no number is not far either.
+        let far = (max - s) / magnitude > near;
+        if !before.contains(&(e as i32)) && !far {
             sum += exp(s - max);
         }
     }

@@ -24,13 +24,21 @@ struct Barrier {
     DEVICE void arrive_after_copies() const {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address) : "memory");
     }
-    // Copies bytes, all of it in sixteens, and arrives with them.
-    DEVICE void copy(void *shared, const void *global, u32 bytes) const {
+    // Arrives, and lets the phase wait for bytes of copies.
+    DEVICE void expect(u32 bytes) const {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+    }
+    // Copies bytes that are expected, all of it in sixteens.
+    DEVICE void copy_part(void *shared, const void *global, u32 bytes) const {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                          shared_address(shared)),
                      "l"(global), "r"(bytes), "r"(address)
                      : "memory");
+    }
+    // Copies bytes and arrives with them.
+    DEVICE void copy(void *shared, const void *global, u32 bytes) const {
+        expect(bytes);
+        copy_part(shared, global, bytes);
     }
     DEVICE void wait(u32 phase) const {
         asm volatile("{\n"
@@ -46,6 +54,11 @@ struct Barrier {
 
 // Waits until at most `pending` of this thread's last copy_commits are not there.
 template <int pending> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
+
+// A barrier of the block, by number from 1 on, for `threads` of its threads.
+template <int number, int threads> DEVICE void named_sync() {
+    asm volatile("bar.sync %0, %1;" ::"n"(number), "n"(threads) : "memory");
+}
 
 // Registers of each thread of a warpgroup, from here on.
 template <int registers> DEVICE void grow_registers() {

@@ -6,6 +6,7 @@
 // exact float of the sum. From there on every element has one accumulator and
 // the order of docs/numerics.md.
 #pragma once
+#include "headers.cuh"
 #include "tile.cuh"
 
 template <typename T, typename Tile> struct Multiply {
@@ -32,68 +33,13 @@ template <typename T, typename Tile> struct Multiply {
         return reinterpret_cast<float *>(shared + At::row_scales) + slot * Scales<T>::count * At::scale_stride;
     }
     DEVICE float *col_scales(int slot) const {
-        return reinterpret_cast<float *>(shared + At::col_scales) + slot * At::column_scales * Tile::tokens;
+        return reinterpret_cast<float *>(shared + At::col_scales) + slot * Headers<T>::count * Tile::tokens;
     }
     static DEVICE int next_slot(int slot) { return slot + 1 == At::ring ? 0 : slot + 1; }
 
-    // ---- headers of activations -----------------------------------------------
-
-    struct Header {
-        u32 words[4];
-        i32 last[2]; // sums of the codes of values 96..112 and 112..128
-    };
-
-    // From a block of any alignment.
-    static DEVICE void read_header(Header &header, const u8 *block, bool aligned) {
-        read16(header.words, block, aligned);
-        if constexpr (T::layout == D2S6 && T::minimums != 0) {
-            UNROLL
-            for (int i = 0; i < 2; i++) {
-                u32 codes[4];
-                read16(codes, block + At::header_bytes + 96 + 16 * i, aligned);
-                header.last[i] = 0;
-                UNROLL
-                for (int w = 0; w < 4; w++) header.last[i] = dot4(codes[w], 0x01010101, header.last[i]);
-            }
-        }
-    }
-    static DEVICE void read16(u32 (&w)[4], const u8 *from, bool aligned) {
-        if (aligned) {
-            const u32x4 all = *reinterpret_cast<const u32x4 *>(from);
-            w[0] = all.x, w[1] = all.y, w[2] = all.z, w[3] = all.w;
-        } else {
-            read_words(w, from);
-        }
-    }
-
-    static DEVICE float half_of(u32 word, int upper) { return f16_to_f32(u16(upper ? word >> 16 : word)); }
-
-    // A token's header as it was read, to the scales of its column.
-    DEVICE void store_header(const Header &header, u32 token, int slot) const {
-        float *to = col_scales(slot) + token;
-        UNROLL
-        for (int s = 0; s < 4; s++) {
-            const float d = T::layout == D4    ? bits_f32(header.words[s])
-                            : T::layout == DS4 ? half_of(header.words[s], 0)
-                                               : half_of(header.words[0], s / 2);
-            to[s * Tile::tokens] = d;
-        }
-        if constexpr (T::minimums != 0) store_sums(header, to);
-    }
-
-    static DEVICE void store_sums(const Header &header, float *to) {
-        UNROLL
-        for (int s = 0; s < At::sums; s++) {
-            float sum;
-            if (T::layout == DS4)
-                sum = half_of(header.words[s % 4], 1);
-            else if (s < 6)
-                sum = half_of(header.words[1 + s / 2], s % 2);
-            else
-                sum = float(header.last[s % 2]) * half_of(header.words[0], 1);
-            // A minimum that is 1 multiplies nothing: its u is the sum added to +0.
-            to[(4 + s) * Tile::tokens] = T::minimum_is_one ? sum + 0.0f : sum;
-        }
+    // A token's header, to the scales of its column.
+    DEVICE void store_header(const Headers<T> &header, u32 token, int slot) const {
+        header.store(col_scales(slot) + token, Tile::tokens);
     }
 
     // ---- multiplication -----------------------------------------------------
@@ -157,7 +103,7 @@ template <typename T, typename Tile> struct Multiply {
 
     DEVICE void add_minimums(Sums &acc, Sums &u, int slot) const {
         // Groups of several chunks: the sums of the chunk before are still in the ring.
-        constexpr int per_chunk = At::sums;
+        constexpr int per_chunk = Headers<T>::sums;
         UNROLL
         for (int back = chunks_per_group - 1; back >= 0; back--) {
             const int from = slot >= back ? slot - back : slot - back + At::ring;
@@ -179,7 +125,7 @@ template <typename T, typename Tile> struct Multiply {
     // sum of a group, zero where one begins.
     DEVICE void multiply(Sums &acc, Sums &t, u32 chunk, int code_buffer, int act_buffer, int slot) const {
         const u8 *codes = code_row(code_buffer, wave_row());
-        const u8 *acts = act_row(act_buffer, wave_col()) + At::header_bytes;
+        const u8 *acts = act_row(act_buffer, wave_col()) + Headers<T>::header_bytes;
         const u32 values = args.cols - chunk * chunk_values;
         if (T::block >= chunk_values || values >= chunk_values) {
 #pragma unroll Tile::unroll

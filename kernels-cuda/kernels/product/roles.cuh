@@ -24,25 +24,6 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
     static constexpr int producers = Tile::producers;
     static_assert(Tile::tokens <= producers, "a thread per token reads the headers");
 
-    // A chunk that barriers count, with its tile.
-    struct Cursor {
-        u64 tile;
-        u32 chunk;
-        TilePlace place;
-
-        DEVICE Cursor(const TileList<Tile> &tiles) : tile(block_index()), chunk(0) {
-            if (more(tiles)) place = tiles.at(tile);
-        }
-        DEVICE bool more(const TileList<Tile> &tiles) const { return tile < tiles.count; }
-        DEVICE void step(const TileList<Tile> &tiles, u32 by) {
-            chunk += by;
-            if (chunk < chunks_of(tiles.args)) return;
-            chunk = 0;
-            tile += grid_blocks();
-            if (more(tiles)) place = tiles.at(tile);
-        }
-    };
-
     DEVICE Barrier barrier(int index) const { return Barrier(shared + At::barriers + 8 * index); }
     DEVICE Barrier arrived(u32 n) const { return barrier(n % 3); }
     DEVICE Barrier ready(u32 n) const { return barrier(3 + n % 2); }
@@ -82,7 +63,7 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
         for (int i = 0; i < turns; i++) rows[i] = place.act_row(args, thread / row_lanes + i * turn_rows);
     }
 
-    DEVICE void copy_acts(const Cursor &at, const ActRows &rows, u32 n, u32 thread) const {
+    DEVICE void copy_acts(const Cursor<Tile> &at, const ActRows &rows, u32 n, u32 thread) const {
         const u8 *chunk = args.activations + i64(at.chunk) * args.act_rows * block_bytes;
         if (!args.src) {
             if (thread == 0)
@@ -104,9 +85,9 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
 
     DEVICE void produce(const TileList<Tile> &tiles) const {
         const u32 thread = thread_index() - Tile::multipliers;
-        const WeightRows<T, Tile, producers> rows = {*this, thread};
-        Cursor raw(tiles), acts(tiles);
-        Cursor now = acts; // a chunk behind `acts`, where the first place of a tile was read
+        const WeightRows<T, Tile, producers> rows(*this, thread);
+        Cursor<Tile> raw(tiles), acts(tiles);
+        Cursor<Tile> now = acts; // a chunk behind `acts`, where the first place of a tile was read
         u32 staged = 0;
         const auto stage = [&] {
             if (raw.more(tiles)) rows.stage(raw.place, raw.chunk / At::panel_chunks, staged % At::raw_buffers);
@@ -135,8 +116,8 @@ template <typename T, typename Tile> struct Roles : Multiply<T, Tile> {
             rows.decode(now.place, now.chunk, raw_buffer, n % 2, slot);
             arrived(n).wait(n / 3);
             if (thread < Tile::tokens) {
-                typename Base::Header header;
-                Base::read_header(header, this->act_row(n % 3, thread), true);
+                Headers<T> header;
+                header.read(this->act_row(n % 3, thread), true);
                 this->store_header(header, thread, slot);
             }
             ready(n).arrive();

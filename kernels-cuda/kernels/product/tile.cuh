@@ -1,7 +1,7 @@
 // The tiles that a product is cut into, and what a block keeps in shared memory for one.
 #pragma once
 #include "../mma.cuh"
-#include "../weights.cuh"
+#include "headers.cuh"
 
 struct MmqArgs {
     const u8 *weights, *activations;
@@ -30,7 +30,7 @@ template <int waves_m_, int waves_n_, int fragments_m_, int fragments_n_, int bl
     static constexpr int tokens = waves_n * fragments_n * Mma::cols;
     static constexpr int blocks = blocks_; // that should fit a multiprocessor
     static constexpr int raw_buffers = raw_buffers_, act_buffers = 2;
-    static constexpr bool roles = false, needs_aligned = false;
+    static constexpr bool roles = false, warpgroups = false, needs_aligned = false;
     // Sub-blocks whose instructions are mixed: fewer where there are few registers.
     static constexpr int wanted = blocks * threads >= 512 ? 2 : 4;
     static constexpr int unroll = wanted < unrolled_steps ? wanted : unrolled_steps;
@@ -49,6 +49,11 @@ struct RoleTile : Tile<waves_m, waves_n, fragments_m, fragments_n, 1, 2> {
     static constexpr int multiplier_registers = 168 + (168 - producer_registers) / 2;
 };
 
+// Where there is no tile of so many tokens.
+template <int tokens_> struct NoTile {
+    static constexpr int rows = 0, tokens = tokens_, threads = wave_size, blocks = 1;
+};
+
 template <bool first, typename A, typename B> struct EitherOf {
     typedef A type;
 };
@@ -57,32 +62,34 @@ template <typename A, typename B> struct EitherOf<false, A, B> {
 };
 template <bool first, typename A, typename B> using Either = typename EitherOf<first, A, B>::type;
 
-// Where things lie in a block's shared memory, in bytes.
-template <typename T, typename Tile> struct Shared {
-    static constexpr int panel = T::block > chunk_values ? T::block : chunk_values; // values staged at once
+// Raw weights that are staged at once, of a row.
+template <typename T> struct Panel {
+    static constexpr int panel = T::block > chunk_values ? T::block : chunk_values; // values
     static constexpr int panel_chunks = panel / chunk_values;
     static constexpr int panel_bytes = panel / T::block * T::bytes;
     // Whole 16-byte pieces around bytes of any alignment.
     static constexpr int pieces = (panel_bytes + 15 + 15) / 16;
     static constexpr int raw_stride = (pieces | 1) * 16;
+};
+
+// Where things lie in a block's shared memory, in bytes.
+template <typename T, typename Tile> struct Shared : Panel<T> {
+    using Panel<T>::raw_stride;
     static constexpr int raw_buffers =
         Tile::roles || Tile::raw_buffers < T::raw_buffers ? Tile::raw_buffers : T::raw_buffers;
     // Minimums are added where a group ends, which may be a chunk later.
     static constexpr int ring = T::minimums && T::group > chunk_values ? 3 : 2;
-    static constexpr int sums = T::minimums ? chunk_values / T::minimums : 0;
-    static constexpr int column_scales = chunk_values / 32 + sums;
     // Floats from one scale of the rows to the next: threads of a row store them at once.
     static constexpr int scale_stride = Tile::rows + 8;
     // Rows of codes are as far apart as blocks of activations are long, whose codes
     // follow their header.
     static_assert(fragment_stride == block_bytes, "blocks are fragments' rows");
-    static constexpr int header_bytes = block_bytes - block_values;
 
     static constexpr int codes = 0;
     static constexpr int acts = codes + 2 * Tile::rows * fragment_stride;
     static constexpr int row_scales = acts + Tile::act_buffers * Tile::tokens * fragment_stride;
     static constexpr int col_scales = row_scales + ring * Scales<T>::count * scale_stride * 4;
-    static constexpr int raw = col_scales + ring * column_scales * Tile::tokens * 4;
+    static constexpr int raw = col_scales + ring * Headers<T>::count * Tile::tokens * 4;
     static constexpr int barriers = raw + (stage_weights ? raw_buffers * Tile::rows * raw_stride : 0);
     static constexpr int bytes = barriers + (Tile::roles ? 128 : 0);
 };
@@ -125,5 +132,24 @@ template <typename Tile> struct TileList {
     }
 };
 
-// Chunks of a row, and what of it is left at one.
+// Chunks of a row.
 DEVICE u32 chunks_of(const MmqArgs &args) { return (args.cols + chunk_values - 1) / chunk_values; }
+
+// A chunk of a block's tiles, with its tile: chunks are counted across tiles.
+template <typename Tile> struct Cursor {
+    u64 tile;
+    u32 chunk;
+    TilePlace place;
+
+    DEVICE Cursor(const TileList<Tile> &tiles) : tile(block_index()), chunk(0) {
+        if (more(tiles)) place = tiles.at(tile);
+    }
+    DEVICE bool more(const TileList<Tile> &tiles) const { return tile < tiles.count; }
+    DEVICE void step(const TileList<Tile> &tiles, u32 by) {
+        chunk += by;
+        if (chunk < chunks_of(tiles.args)) return;
+        chunk = 0;
+        tile += grid_blocks();
+        if (more(tiles)) place = tiles.at(tile);
+    }
+};

@@ -11,7 +11,7 @@
 template <typename T, typename Tile> struct Turns : Multiply<T, Tile> {
     typedef Multiply<T, Tile> Base;
     typedef typename Base::At At;
-    typedef typename Base::Header Header;
+    typedef Headers<T> Header;
     typedef typename Base::Sums Sums;
     using Base::args;
 
@@ -29,8 +29,8 @@ template <typename T, typename Tile> struct Turns : Multiply<T, Tile> {
         for (int i = 0; i < act_pieces; i++) {
             const u32 token = (thread_index() + i * Tile::threads) / 8, at = thread_index() % 8 * 16;
             if (Tile::tokens * 8 % Tile::threads != 0 && token >= Tile::tokens) break;
-            const u8 *from = act_block(rows[i], chunk) + At::header_bytes + at;
-            u8 *here = this->act_row(chunk % 2, token) + At::header_bytes + at;
+            const u8 *from = act_block(rows[i], chunk) + Header::header_bytes + at;
+            u8 *here = this->act_row(chunk % 2, token) + Header::header_bytes + at;
             if (args.aligned) {
                 copy16_async(here, from);
             } else {
@@ -42,14 +42,14 @@ template <typename T, typename Tile> struct Turns : Multiply<T, Tile> {
     }
 
     DEVICE void load_header(Header &header, u32 row, u32 chunk) const {
-        if (thread_index() < Tile::tokens) Base::read_header(header, act_block(row, chunk), args.aligned);
+        if (thread_index() < Tile::tokens) header.read(act_block(row, chunk), args.aligned);
     }
     DEVICE void store_header(const Header &header, int slot) const {
         if (thread_index() < Tile::tokens) Base::store_header(header, thread_index(), slot);
     }
 
     DEVICE void run(const TilePlace &place) const {
-        const WeightRows<T, Tile, Tile::threads> rows = {*this, thread_index()};
+        const WeightRows<T, Tile, Tile::threads> rows(*this, thread_index());
         const u32 chunks = chunks_of(args);
         u32 act_rows[act_pieces];
         UNROLL

@@ -185,6 +185,7 @@ struct IQ1_M : IqDefaults {
 
 struct IQ4_XS : IqDefaults {
     static constexpr int bytes = 136;
+    static constexpr bool past_f16 = true;
     static DEVICE void decode(const u8 *at, int part, int unit, u32 *words) {
         const u32 table[4] = IQ4_TABLE;
         put_looked_up(words + 8 * unit, at + 8 + 16 * (4 * part + unit), table);

@@ -122,7 +122,7 @@ struct Q5_K : KDefaults {
 // A unit is eight columns of the half's four rows of 32 values.
 struct Q6_K : KDefaults {
     static constexpr int bytes = 210, sub = 16;
-    static constexpr bool scaled = true;
+    static constexpr bool scaled = true, past_f16 = true;
     static constexpr Layout layout = D4;
     static DEVICE void decode(const u8 *at, int part, int unit, u32 *words) {
         u32 first[2], second[2], high[2];

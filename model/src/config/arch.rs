@@ -38,7 +38,7 @@ pub(super) enum WindowRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RopeLayers {
     All,
-    /// All, unless `rope.scaling.finetuned` is false.
+    /// As `attention.rope_pattern` says; without it all, unless `rope.scaling.finetuned` is false.
     Finetuned,
     /// All but every fourth.
     NotFourth,
@@ -288,7 +288,6 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "ernie4_5-moe",
         pairing: Pairing::Interleaved,
-        output_bias: May,
         moe: Some(MoeRule { blocks: Blocks::LeadingStep, bias: May, shared: May, ..MOE }),
         ..BASE
     },

@@ -203,6 +203,7 @@ impl<'a> Model<'a> {
             rows: vocab,
             scale: None,
             bias: self.tensors.take(bias, "output.bias", &[vocab])?,
+            bias_first: false,
         })
     }
 
@@ -273,7 +274,10 @@ impl<'a> Model<'a> {
         }
         let bias = if own { self.arch.ffn_bias } else { Presence::No };
         let scaled = self.arch.scales[usize::from(!own)];
-        let take = |part, dims| self.tensors.projection(&name(part), dims, bias, scaled);
+        let take = |part, dims| -> Result<Projection> {
+            let projection = self.tensors.projection(&name(part), dims, bias, scaled)?;
+            Ok(Projection { bias_first: true, ..projection })
+        };
         let activation = match self.arch.moe {
             Some(rule) if !own => rule.activation,
             _ => self.arch.activation,
@@ -409,6 +413,9 @@ fn left_out(arch: &Architecture, blocks: usize, name: &str) -> Option<&'static s
             Some("a scale that this architecture's programs leave out")
         }
         Some((_, "attn_q.bias" | "attn_k.bias" | "attn_v.bias")) if mimo => {
+            Some("a bias that this architecture's programs leave out")
+        }
+        Some((_, "attn_output.bias")) if arch.name == "ernie4_5-moe" => {
             Some("a bias that this architecture's programs leave out")
         }
         Some((_, "ffn_gate.weight" | "ffn_up.weight" | "ffn_down.weight")) if mimo => {

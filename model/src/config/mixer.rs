@@ -44,7 +44,11 @@ impl Model<'_> {
         let keys = &self.keys;
         let turned = match self.arch.rope {
             RopeLayers::All => true,
-            RopeLayers::Finetuned => keys.flag("rope.scaling.finetuned")?.unwrap_or(true),
+            RopeLayers::Finetuned => {
+                let pattern = keys.of_blocks("attention.rope_pattern", self.blocks)?;
+                let finetuned = keys.flag("rope.scaling.finetuned")?.unwrap_or(true);
+                pattern.map_or(finetuned, |pattern| pattern[block] != 0)
+            }
             RopeLayers::NotFourth => {
                 let everywhere = self.arch.window == WindowRule::Chunked && self.window == 0;
                 everywhere || !(block + 1).is_multiple_of(4)

@@ -15,10 +15,12 @@ pub struct Projection {
     pub cols: usize,
     /// Values of an output row.
     pub rows: usize,
-    /// A tensor of one value that the product is multiplied by, before the bias.
+    /// A tensor of one value that the product is multiplied by.
     pub scale: Option<String>,
     /// A tensor of `rows` values that is added.
     pub bias: Option<String>,
+    /// Whether the scale comes behind the bias, as in dense networks; else before it.
+    pub bias_first: bool,
 }
 
 /// A matrix for each expert.
@@ -125,6 +127,7 @@ impl<'a> Tensors<'a> {
             rows,
             scale: self.take(scale, &format!("{stem}.scale"), &[1])?,
             bias: self.take(bias, &format!("{stem}.bias"), &[rows])?,
+            bias_first: false,
         })
     }
 

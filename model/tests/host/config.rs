@@ -288,8 +288,10 @@ fn each_rope_key_changes_the_layers_that_own_it() {
     assert_eq!(rope(&zero.load(), 0), rope(&plain, 0));
     let off = Model::new("granitemoe").blocks("ffn_norm.weight", &[64]).dense("");
     assert!(attention(&off.load(), 0).rope.is_some());
-    let off = off.key("rope.scaling.finetuned", false).load();
-    assert!(attention(&off, 0).rope.is_none());
+    let off = off.key("rope.scaling.finetuned", false);
+    assert!(attention(&off.load(), 0).rope.is_none());
+    let one = off.key("attention.rope_pattern", array(&[0, 1])).load();
+    assert!(attention(&one, 0).rope.is_none() && attention(&one, 1).rope.is_some());
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Bench<'_> {
         let options = Options { quant, timed: true, ..Options::default() };
         let mut workspace = Workspace::new(backend, &layer, tokens, options)?;
         args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(8)))?;
-        let x = backend.from_slice(&synthetic.input(tokens))?;
+        let x = backend.from_slice(&synthetic.try_input(tokens)?)?;
         let x = Matrix::dense("input", &x, tokens, width)?;
         let mut y = backend.alloc::<f32>(tokens * width)?;
         let mut runs = Vec::new();

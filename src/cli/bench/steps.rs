@@ -8,8 +8,8 @@ use strata::backend::ops::{
     Weights,
 };
 use strata::backend::{DeviceRoutes, RoutingMap};
-use strata::format::random_blocks;
-use strata::prefill::{QuantMode, normals};
+use strata::format::try_random_blocks;
+use strata::prefill::{QuantMode, try_normals};
 use strata::{Layout, WeightType, q8_1};
 
 use super::{Bench, Fewer, Growth, Table, ratio, shown};
@@ -41,7 +41,7 @@ impl Bench<'_> {
                     self.bar.set_message(format!("{layout}, {tokens} tokens"));
                     args::host_room(tokens.checked_mul(cols).and_then(|n| n.checked_mul(8)))?;
                     let (_routes, map) = self.mapped(tokens, experts)?;
-                    let x = backend.from_slice(&normals(self.args.seed, tokens * cols))?;
+                    let x = backend.from_slice(&try_normals(self.args.seed, tokens * cols)?)?;
                     let x = Matrix::dense("input", &x, tokens, cols)?;
                     let rows_bytes = q8_1::bytes(map.rows(), cols)?;
                     let mut out = backend.alloc::<u8>(rows_bytes)?;
@@ -204,11 +204,11 @@ impl Bench<'_> {
             ty.row_bytes(cols)?.checked_mul(rows).and_then(|bytes| bytes.checked_mul(experts));
         args::host_room(weight_bytes)?;
         let blocks = weight_bytes.unwrap_or(0) / ty.block_bytes();
-        let weights = backend.import(random_blocks(ty, self.args.seed, blocks).into())?;
+        let weights = backend.import(try_random_blocks(ty, self.args.seed, blocks)?.into())?;
         let weights = Weights::dense("weights", &weights, ty, experts, rows, cols)?;
         args::host_room(tokens.checked_mul(cols).and_then(|n| n.checked_mul(8)))?;
         let (_routes, map) = self.mapped(tokens, experts)?;
-        let x = backend.from_slice(&normals(self.args.seed, tokens * cols))?;
+        let x = backend.from_slice(&try_normals(self.args.seed, tokens * cols)?)?;
         let x = Matrix::dense("input", &x, tokens, cols)?;
         let q8_bytes = q8_1::bytes(map.rows(), cols)?;
         let mut q8 = backend.alloc::<u8>(q8_bytes)?;

@@ -131,5 +131,8 @@ pub(super) fn text(backend: &dyn Backend, source: &Source, options: &Options, ru
         bytes(run.workspace_bytes)
     ));
     text.push_str(&format!("checksum  {}\n", run.checksum));
+    if run.cold {
+        text.push_str("times     of a first run, in which memory and caches are cold; --runs 5 shows the fastest of 5\n");
+    }
     text
 }

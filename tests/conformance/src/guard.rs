@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawEvent, RawMut, Scatter, StreamState, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
+    Quantize, Raw, RawEvent, RawMut, Scatter, StreamState, ops,
 };
 use strata_core::{Result, WeightType};
 

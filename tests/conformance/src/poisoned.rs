@@ -93,6 +93,19 @@ impl OutMatrix {
         MatrixMut::new("output", self.memory.view(), rows, cols, stride)
     }
 
+    /// Sets its rows, for an operation that changes them in place; `values` has no gaps.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn set(&mut self, backend: &dyn Backend, values: &[f32]) -> Result<()> {
+        let (cols, stride) = (self.cols, self.stride);
+        let mut whole = vec![f32::from_ne_bytes([POISON; 4]); self.rows * stride];
+        for row in 0..self.rows {
+            whole[row * stride..][..cols].copy_from_slice(&values[row * cols..][..cols]);
+        }
+        backend.upload(self.memory.view(), &whole)
+    }
+
     /// See [`Poisoned::read`].
     ///
     /// # Errors

@@ -10,10 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
+use strata_core::attention::PAGE;
 use strata_core::backend::{
     Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq,
-    MoeOps, Quantize, Raw, RawEvent, RawMut, RoutingMap, Scatter, Slice, SliceMut, StreamState,
-    ops,
+    ModelOps, MoeOps, Quantize, Raw, RawEvent, RawMut, RoutingMap, Scatter, Slice, SliceMut,
+    StreamState, ops,
 };
 use strata_core::numerics::f16_to_f32;
 use strata_core::routing::{self, RouterBias};
@@ -465,4 +466,146 @@ fn affine(
     let expert = bounds.windows(2).enumerate();
     let expert = expert.flat_map(|(e, b)| std::iter::repeat_n(e, (b[1] - b[0]) as usize)).collect();
     reference::Affine { expert, scale: scale.map(read_matrix), bias: bias.map(read_matrix) }
+}
+
+impl ModelOps for ReferenceBackend {
+    fn embed(&self, op: &mut Checked<ops::Embed<'_>>) -> Result<()> {
+        let (table, bytes) = (op.table(), read(op.table().data()));
+        let cols = op.out().cols();
+        let values = match table {
+            ops::Table::Floats(m) => m.ty().widen(&bytes),
+            ops::Table::Quantized(w) => {
+                let len = w.ty().row_bytes(cols)?;
+                let mut values = vec![0.0; w.rows() * cols];
+                for (row, values) in values.chunks_exact_mut(cols).enumerate() {
+                    let bytes = &bytes[row * w.row_stride()..][..len];
+                    strata_core::format::dequantize(w.ty(), bytes, values)?;
+                }
+                values
+            }
+        };
+        let values = reference::embed(&values, cols, &read(op.ids()), op.scale());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn norm(&self, op: &mut Checked<ops::Norm<'_>>) -> Result<()> {
+        let values = norms(&read_matrix(op.x()), op.kind(), op.group(), op.eps());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn add_norm(&self, op: &mut Checked<ops::AddNorm<'_>>) -> Result<()> {
+        let (y, kind, eps) = (read_matrix(op.y()), op.kind(), op.eps());
+        let (x, out) = op.parts();
+        let old = read_matrix_mut(x);
+        let sum: Vec<f32> = old.iter().zip(y).map(|(x, y)| reference::add(*x, y)).collect();
+        write_matrix(x, &sum);
+        let cols = x.cols();
+        write_matrix(out, &norms(&sum, kind, cols, eps));
+        Ok(())
+    }
+
+    fn pointwise(&self, op: &mut Checked<ops::Pointwise<'_>>) -> Result<()> {
+        let by = op.by();
+        let (x, cols) = (read_matrix_mut(op.x()), op.x().cols());
+        let rows = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
+            x.iter().enumerate().map(|(i, x)| f(i, *x)).collect()
+        };
+        let values = match by {
+            ops::By::Add(y) => {
+                let y = read_matrix(y);
+                rows(&|i, x| reference::add(x, y[i]))
+            }
+            ops::By::Bias(b) => {
+                let b = read(b);
+                rows(&|i, x| reference::add(x, b[i % cols]))
+            }
+            ops::By::Scale(factor) => rows(&|_, x| reference::scale(x, factor)),
+            ops::By::Softcap(cap) => rows(&|_, x| reference::softcap(x, cap)),
+            ops::By::SigmoidGate(gate) => {
+                let (each, gate) = (cols / gate.cols(), read_matrix(gate));
+                rows(&|i, x| reference::gate(x, gate[i / each]))
+            }
+        };
+        write_matrix(op.x(), &values);
+        Ok(())
+    }
+
+    fn rope(&self, op: &mut Checked<ops::Rope<'_>>) -> Result<()> {
+        let (head, pairs, (cos, sin)) = (op.head(), op.pairs(), op.tables());
+        let (n, positions) = (cos.cols(), read(op.positions()));
+        let (cos, sin) = (read_matrix(cos), read_matrix(sin));
+        let cols = op.x().cols();
+        let mut values = read_matrix_mut(op.x());
+        for (row, position) in values.chunks_exact_mut(cols).zip(positions) {
+            let at = position as usize * n..(position as usize + 1) * n;
+            for head in row.chunks_exact_mut(head) {
+                reference::rope(head, &cos[at.clone()], &sin[at.clone()], pairs);
+            }
+        }
+        write_matrix(op.x(), &values);
+        Ok(())
+    }
+
+    fn float_product(&self, op: &mut Checked<ops::FloatProduct<'_>>) -> Result<()> {
+        let (x, weights) = (op.x(), op.weights());
+        let (bytes, ty) = (read(weights.data()), weights.ty());
+        let values = reference::float_product(&read_matrix(x), &bytes, ty, x.cols());
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+
+    fn append_kv(&self, op: &mut Checked<ops::AppendKv<'_>>) -> Result<()> {
+        let (layout, batch) = (op.layout(), op.batch());
+        let (key, value) = (layout.kv_heads * layout.key, layout.kv_heads * layout.value);
+        let (keys, values) = (read_matrix(op.keys()), read_matrix(op.values()));
+        let (sequences, positions) = (read(batch.sequences()), read(batch.positions()));
+        let (pages, each) = (read(batch.pages()), batch.limits().pages_per_sequence);
+        let mut cache = read(op.cache().as_slice());
+        for (row, (sequence, position)) in sequences.iter().zip(positions).enumerate() {
+            let page = pages[*sequence as usize * each + position as usize / PAGE] as usize;
+            let keys = &keys[row * key..][..key];
+            let values = &values[row * value..][..value];
+            reference::append(&mut cache, layout, page, position, keys, values);
+        }
+        write(op.cache(), &cache);
+        Ok(())
+    }
+
+    fn attend(&self, op: &mut Checked<ops::Attend<'_>>) -> Result<()> {
+        let (shape, batch) = (op.shape(), op.batch());
+        let (cache, queries) = (read(op.cache()), read_matrix(op.queries()));
+        let (sequences, positions) = (read(batch.sequences()), read(batch.positions()));
+        let (pages, each) = (read(batch.pages()), batch.limits().pages_per_sequence);
+        let sinks = op.sinks().map(read);
+        let cols = shape.heads * shape.key;
+        let mut values = Vec::new();
+        for (row, (sequence, position)) in sequences.iter().zip(positions).enumerate() {
+            let pages = &pages[*sequence as usize * each..][..each];
+            let queries = &queries[row * cols..][..cols];
+            let sinks = sinks.as_deref();
+            values.extend(reference::attend(&shape, &cache, pages, position, queries, sinks));
+        }
+        write_matrix(op.out(), &values);
+        Ok(())
+    }
+}
+
+fn read_matrix_mut(m: &mut ops::MatrixMut<'_>) -> Vec<f32> {
+    let (rows, cols, stride) = (m.rows(), m.cols(), m.stride());
+    let values = read(m.data().as_slice());
+    (0..rows).flat_map(|r| values[r * stride..][..cols].iter().copied()).collect()
+}
+
+fn norms(x: &[f32], kind: ops::NormKind<'_>, group: usize, eps: f32) -> Vec<f32> {
+    let (weight, bias) = match kind {
+        ops::NormKind::Rms(weight) => (weight.map(read), None),
+        ops::NormKind::Layer(weight, bias) => (Some(read(weight)), Some(read(bias))),
+    };
+    let one = |x: &[f32]| match (&weight, &bias) {
+        (Some(weight), Some(bias)) => reference::layer_norm(x, weight, bias, eps),
+        (weight, _) => reference::rms_norm(x, weight.as_deref(), eps),
+    };
+    x.chunks_exact(group).flat_map(one).collect()
 }

@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use strata_core::Error;
 use strata_core::backend::Backend;
 
 use crate::guard::Guard;
 use crate::output::{Mismatch, Output};
-use crate::{Case, Outputs, ReferenceBackend, Selection, Stage, cases};
+use crate::{Case, Outputs, ReferenceBackend, Selection, Stage, Stop, cases};
 
 /// What became of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +182,10 @@ impl Runner<'_> {
         self.backend_time += start.elapsed();
         let (given, mut bytes) = match given {
             Ok(given) => given,
-            Err(message) => return differs(case, None, Mismatch::Failed(message)),
+            Err(Failure::Unsupported(message)) => return Outcome::Skipped(message),
+            Err(Failure::Failed(message)) => {
+                return differs(case, None, Mismatch::Failed(message));
+            }
         };
         let expected = match given.iter().any(|output| output.expected.is_none()) {
             true => match self.expected(case) {
@@ -215,7 +219,7 @@ impl Runner<'_> {
         let known = self.known.as_ref().is_some_and(|(known, _)| Some(known) == key.as_ref());
         if !known {
             self.known = None;
-            let (outputs, _) = on(self.trusted, case, true)?;
+            let (outputs, _) = on(self.trusted, case, true).map_err(|e| e.to_string())?;
             self.known = Some((key.unwrap_or_default(), outputs));
         }
         Ok(self.known.as_ref().map_or(&[], |(_, outputs)| outputs))
@@ -227,8 +231,28 @@ fn differs(case: &Case, output: Option<&str>, mismatch: Mismatch) -> Outcome {
     Outcome::Differs(Difference { case, output, mismatch })
 }
 
+/// Why a case has no outputs.
+enum Failure {
+    /// The backend has no kernel for a step of it.
+    Unsupported(String),
+    Failed(String),
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Unsupported(message) | Self::Failed(message)) = self;
+        f.write_str(message)
+    }
+}
+
 /// The outputs of a case on a stream of its own, and the bytes of canary that were looked at.
-fn on(backend: &dyn Backend, case: &Case, plain: bool) -> Result<(Vec<Output>, u64), String> {
+fn on(backend: &dyn Backend, case: &Case, plain: bool) -> Result<(Vec<Output>, u64), Failure> {
     let fork = backend.fork().map_err(|e| format!("no stream: {e}"))?;
     let outputs = |backend: &dyn Backend| {
         let run = || -> Outputs {
@@ -238,8 +262,11 @@ fn on(backend: &dyn Backend, case: &Case, plain: bool) -> Result<(Vec<Output>, u
             Ok(outputs)
         };
         match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outputs) => outputs.map_err(|stop| stop.to_string()),
-            Err(panic) => Err(format!("panicked: {}", panic_message(&*panic))),
+            Ok(Err(Stop::Error(error @ Error::Unsupported { .. }))) => {
+                Err(Failure::Unsupported(error.to_string()))
+            }
+            Ok(outputs) => outputs.map_err(|stop| Failure::Failed(stop.to_string())),
+            Err(panic) => Err(Failure::Failed(format!("panicked: {}", panic_message(&*panic)))),
         }
     };
     if !case.op.guarded() {

@@ -68,6 +68,11 @@ unsafe impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(acc, x, w) }
+    }
+
+    #[inline(always)]
     unsafe fn zero() -> Self::F {
         unsafe { _mm512_setzero_ps() }
     }

@@ -64,6 +64,12 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn dot_wide(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
     /// `acc` plus the sum of the products of eight i8 of `w` and u8 of `x` in each lane.
     unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I;
+    /// The same with four of each.
+    #[inline(always)]
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        // SAFETY: the caller's.
+        unsafe { Self::dot_narrow(acc, [w, Self::zero_i()], [x, Self::zero_i()]) }
+    }
 
     /// Zeros.
     unsafe fn zero() -> Self::F;

@@ -7,7 +7,8 @@
 // threads, shared memory.
 //
 // Environment: DOUBLE_CARDS, the architectures ("90,61"); DOUBLE_VERSION, the
-// CUDA version; DOUBLE_BYTES, memory of each; DOUBLE_SHARED, shared memory
+// CUDA version; DOUBLE_INIT, what cuInit returns; DOUBLE_NO_EVENT and DOUBLE_NO_RECORD, whether
+// events cannot be made or put into streams; DOUBLE_BYTES, memory of each; DOUBLE_SHARED, shared memory
 // after asking; DOUBLE_SHARED_GIVEN, what a kernel then gets at most; DOUBLE_LOG,
 // the log; DOUBLE_FAULT, a kernel that faults.
 #define _GNU_SOURCE
@@ -25,7 +26,8 @@ enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, NO
 #define GONE 0xdd  // and when it was given back
 
 typedef struct Block { char *at; size_t bytes; int device, pinned; struct Block *next; } Block;
-typedef struct Op { enum { COPY, FILL, POINT, LAUNCH } kind; char *to; const char *from; size_t bytes; int byte, owned; uint64_t number; struct Event *event; struct Op *next; } Op;
+// `sum` is of the bytes at `from` where those are pinned: they must stay until the copy.
+typedef struct Op { uint64_t sum; enum { COPY, FILL, POINT, WAIT, LAUNCH } kind; char *to; const char *from; size_t bytes; int byte, owned; uint64_t number; struct Event *event; struct Op *next; } Op;
 typedef struct Stream { int device; Op *first, **last; struct Stream *next; } Stream;
 typedef struct Event { Stream *stream; uint64_t recorded, passed; int queries; double time; } Event;
 typedef struct { int device; } Module;
@@ -59,11 +61,20 @@ static Block *inside(const char *at, size_t bytes) {
     return 0;
 }
 static int touches(const Block *b, const char *at, size_t bytes) { return at && at < b->at + b->bytes && at + bytes > b->at; }
+static uint64_t sum_of(const char *at, size_t n) {
+    uint64_t sum = 14695981039346656037u;
+    size_t i = 0;
+    for (uint64_t word; i + 8 <= n; i += 8) memcpy(&word, at + i, 8), sum = (sum ^ word) * 1099511628211u;
+    for (; i < n; i++) sum = (sum ^ (unsigned char)at[i]) * 1099511628211u;
+    return sum;
+}
+static int pinned(const char *at, size_t n) { Block *b = inside(at, n); return b && b->pinned; }
 static void die(const char *what) { fprintf(stderr, "cuda double: %s\n", what); abort(); }
 
 // Events are asked about by threads that have a context.
 static void need_context(void) { if (current < 0 || !contexts[current]) die("a call without a context"); }
 
+static int behind(const Event *e, uint64_t number) { return e->passed < number && e->stream && e->stream->first; }
 // One operation of a stream happens.
 static void step(Stream *s) {
     Op *op = s->first;
@@ -72,11 +83,14 @@ static void step(Stream *s) {
     now += 0.25;
     if (op->kind == COPY) {
         if (!inside(op->to, op->bytes) && !inside(op->from, op->bytes)) die("a copy between no memory of ours");
+        if (pinned(op->from, op->bytes) && sum_of(op->from, op->bytes) != op->sum) die("staging bytes written over before they were copied");
         memcpy(op->to, op->from, op->bytes);
         if (op->owned) free((void *)op->from);
     } else if (op->kind == FILL) {
         if (!inside(op->to, op->bytes)) die("a fill of memory that was given back");
         memset(op->to, op->byte, op->bytes);
+    } else if (op->kind == WAIT) {
+        while (behind(op->event, op->number)) step(op->event->stream);
     } else if (op->kind == POINT && op->event->recorded == op->number) {
         op->event->passed = op->number, op->event->time = now;
     } else if (op->kind == LAUNCH) {
@@ -96,7 +110,7 @@ static void drain(Stream *s) { while (s->first) step(s); }
 #define LOCKED(...) do { pthread_mutex_lock(&lock); int r = OK; do { __VA_ARGS__ } while (0); pthread_mutex_unlock(&lock); return r; } while (0)
 #define NEED(x) if ((r = (x)) != OK) break
 
-int cuInit(unsigned flags) { int a[8]; return flags ? INVALID : cards(a) ? OK : NO_DEVICE; }
+int cuInit(unsigned flags) { int a[8]; return flags ? INVALID : set("DOUBLE_INIT") ? atoi(set("DOUBLE_INIT")) : cards(a) ? OK : NO_DEVICE; }
 int cuDriverGetVersion(int *v) { *v = set("DOUBLE_VERSION") ? atoi(set("DOUBLE_VERSION")) : 13000; return OK; }
 int cuGetErrorName(int e, const char **s) {
     *s = e == NO_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : e == INVALID ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_OTHER";
@@ -173,6 +187,7 @@ int cuStreamCreate(void **to, unsigned f) {
     );
 }
 static int drained(Stream *s) { drain(s); return sticky[s->device] ? ILLEGAL_ADDRESS : OK; }
+int cuStreamGetCtx(void *s, void **c) { LOCKED(*c = (void *)(intptr_t)(((Stream *)s)->device + 1);); }
 int cuStreamSynchronize(void *s) { LOCKED(r = drained(s);); }
 int cuStreamDestroy_v2(void *stream) {
     LOCKED(
@@ -191,6 +206,7 @@ static int queue(Stream *s, char *to, const char *from, size_t n, int device_sid
         if (!own || own->pinned) { r = INVALID; break; }
         Op *op = put(s, COPY);
         op->to = to, op->from = from, op->bytes = n;
+        if (pinned(from, n)) op->sum = sum_of(from, n);
         if (device_side_is_to && !inside(from, n)) { // pageable: read at once
             char *copy = malloc(n);
             memcpy(copy, from, n);
@@ -215,11 +231,17 @@ int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) {
     LOCKED(NEED(here()); NEED(inside((char *)to, n) ? OK : INVALID); Op *op = put(s, FILL); op->to = (char *)to, op->bytes = n, op->byte = byte;);
 }
 
-int cuEventCreate(void **to, unsigned f) { (void)f; LOCKED(NEED(here()); *to = calloc(1, sizeof(Event));); }
-int cuEventDestroy_v2(void *e) {
+int cuEventCreate(void **to, unsigned f) { (void)f; LOCKED(NEED(here()); NEED(set("DOUBLE_NO_EVENT") ? INVALID : OK); *to = calloc(1, sizeof(Event));); }
+int cuEventDestroy_v2(void *event) {
     LOCKED(
         need_context();
-        // Its point may still stand in a stream: it is forgotten there.
+        Event *e = event;
+        // Its points may still stand in streams: those that are waited for are reached, all are forgotten.
+        uint64_t waited = 0;
+        for (Stream *s = streams; s; s = s->next)
+            for (Op *op = s->first; op; op = op->next)
+                if (op->event == e && op->kind == WAIT && op->number > waited) waited = op->number;
+        while (behind(e, waited)) step(e->stream);
         for (Stream *s = streams; s; s = s->next)
             for (Op *op = s->first; op; op = op->next)
                 if (op->event == e) op->kind = FILL, op->event = 0, op->bytes = 0, op->to = blocks ? blocks->at : 0;
@@ -227,7 +249,10 @@ int cuEventDestroy_v2(void *e) {
     );
 }
 int cuEventRecord(void *event, void *s) {
-    LOCKED(NEED(here()); Event *e = event; e->stream = s; e->recorded = ++serial; e->queries = 0; Op *op = put(s, POINT); op->event = e; op->number = e->recorded;);
+    LOCKED(NEED(here()); NEED(set("DOUBLE_NO_RECORD") ? INVALID : OK); Event *e = event; e->stream = s; e->recorded = ++serial; e->queries = 0; Op *op = put(s, POINT); op->event = e; op->number = e->recorded;);
+}
+int cuStreamWaitEvent(void *s, void *event, unsigned f) {
+    LOCKED(NEED(f ? INVALID : here()); Event *e = event; Op *op = put(s, WAIT); op->event = e; op->number = e->recorded;);
 }
 int cuEventQuery(void *event) {
     LOCKED(
@@ -262,8 +287,10 @@ int cuModuleGetFunction(void **to, void *m, const char *name) {
 int cuModuleGetGlobal_v2(uint64_t *to, size_t *n, void *m, const char *name) {
     static const uint32_t two[] = {256, 8}, scores[] = {256, 128, 64}, top_k[] = {128, 4}, one[] = {256}, map[] = {256, 32, 8, 4096}, scatter[] = {512, 4160, 144, 6};
     static const uint32_t mmq[] = {
-        128, 128, 512, 90000, 8, 1, 128, 96, 384, 75000, 13, 0, 128, 64, 256, 60000, 13, 0,
-        128, 32, 256, 45000, 28, 0, 128, 16, 256, 40000, 28, 0, 16, 16, 32, 12000, 28, 0};
+        0, 256, 0, 0, 0, 0, 0, 0, // no tile by warpgroups
+        128, 128, 512, 90000, 8, 1, 128, 100, 128, 96, 384, 75000, 13, 0, 96, 100,
+        128, 64, 256, 60000, 13, 0, 64, 100, 128, 32, 256, 45000, 28, 0, 32, 100,
+        128, 16, 256, 40000, 28, 0, 16, 100, 16, 16, 32, 12000, 28, 0, 16, 100};
     (void)m;
 #define GIVE(x) return *to = (uint64_t)(x), *n = sizeof(x), OK
     if (strstr(name, "scatter_shape")) GIVE(scatter);

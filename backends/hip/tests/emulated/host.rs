@@ -1,6 +1,7 @@
 //! The host code alone: devices, memory, streams, marks, errors. Nothing is
 //! launched, so no emulator is needed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -20,6 +21,7 @@ pub fn trials(no_device: bool) -> Vec<Trial> {
         ("host/copies-and-fills", copies_and_fills),
         ("host/marks", marks),
         ("host/streams-and-threads", streams_and_threads),
+        ("host/memory-and-streams-of-an-engine", memory_and_streams_of_an_engine),
     ];
     let anywhere = [
         ("host/devices-are-listed", devices_are_listed as fn() -> Outcome),
@@ -171,4 +173,36 @@ fn streams_and_threads() -> Outcome {
         threads.into_iter().map(|t| t.join().expect("no panic")).collect::<Result<Vec<_>>>()
     })?;
     check(sums == [9000; 4], sums)
+}
+
+fn memory_and_streams_of_an_engine() -> Outcome {
+    // One handle is the engine: its stream and memory are used by another without copies.
+    let engine = HipBackend::new(first(), HipOptions::default())?;
+    let theirs: &dyn Backend = &engine;
+    let mut held = theirs.alloc::<u8>(5000)?;
+    let (stream, at) = (engine.stream_address(), engine.address_mut(&mut held)?);
+    let owner = Arc::new(());
+    // SAFETY: a stream of that device, which `engine` keeps until after `ours` has gone.
+    let guest =
+        unsafe { HipBackend::on_stream(first(), HipOptions::default(), stream, owner.clone()) }?;
+    let ours: &dyn Backend = &guest;
+    let free = ours.memory()?.free;
+    // SAFETY: so many bytes lie there, kept by `held`, and are used in this stream alone.
+    let mut adopted = unsafe { guest.adopt::<u8>(at, 5000, owner.clone()) }?;
+    check(guest.address(&adopted)? == at && guest.stream_address() == stream, at)?;
+    ours.fill(&mut adopted, 7)?;
+    check(ours.memory()?.free == free, "something was allocated")?;
+    drop(adopted);
+    ours.synchronize()?;
+    check(Arc::strong_count(&owner) == 2, "the memory's owner stayed")?;
+    for wrong in [0, at + 1] {
+        // SAFETY: refused before anything is read.
+        let error = unsafe { guest.adopt::<u8>(wrong, 1, ()) }.err().map(|e| e.to_string());
+        check(error.as_ref().is_some_and(|e| e.contains("a multiple of 16")), error)?;
+    }
+    drop(guest);
+    check(Arc::strong_count(&owner) == 1, "the stream's owner stayed")?;
+    // The stream is the engine's as before.
+    theirs.synchronize()?;
+    check(theirs.download(&held)? == [7; 5000], "the engine's bytes")
 }

@@ -36,12 +36,26 @@ pub(super) trait Operation: Sized {
 pub enum Output<'a> {
     /// Values.
     Values(MatrixMut<'a>),
+    /// Pages of digits.
+    Bytes(SliceMut<'a, u8>),
     /// Quantized rows.
     Q8(Q8RowsMut<'a>),
     /// Ids of experts: others' kernels index by them.
     Ids(SliceMut<'a, i32>),
     /// A part of a map: others' kernels index by it.
     Map(SliceMut<'a, u32>),
+}
+
+impl Output<'_> {
+    fn device(&self) -> DeviceId {
+        match self {
+            Self::Values(m) => m.device(),
+            Self::Bytes(s) => s.device(),
+            Self::Q8(q) => q.device(),
+            Self::Ids(s) => s.device(),
+            Self::Map(s) => s.device(),
+        }
+    }
 }
 
 /// The one body of every operation's `launch`.
@@ -56,7 +70,11 @@ pub(super) fn launch<O: Operation>(
         return Ok(());
     }
     let mut op = Checked(op);
-    backend.stream().outcome(run(backend, &mut op))?;
+    match run(backend, &mut op) {
+        // Nothing was launched that could have failed.
+        Err(error @ Error::Unsupported { .. }) => return Err(error),
+        outcome => backend.stream().outcome(outcome)?,
+    }
     op.0.written();
     Ok(())
 }
@@ -141,6 +159,16 @@ macro_rules! for_each_operation {
                 swiglu_quantize(SwiGluQuantize) "swiglu + quantize"
                 combine(Combine) "combine"
             }
+            ModelOps {
+                embed(Embed) "embed"
+                norm(Norm) "norm"
+                add_norm(AddNorm) "add + norm"
+                pointwise(Pointwise) "pointwise"
+                rope(Rope) "rope"
+                float_product(FloatProduct) "float product"
+                append_kv(AppendKv) "append"
+                attend(Attend) "attention"
+            }
         }
     };
 }
@@ -171,6 +199,16 @@ macro_rules! launches {
             /// All that it writes, for a backend around another that looks at it; not where it reports.
             pub fn outputs(&mut self) -> Vec<Output<'_>> {
                 Operation::outputs(&mut self.0)
+            }
+
+            /// What a backend without a kernel for it answers.
+            ///
+            /// # Errors
+            /// [`Error::Unsupported`], always.
+            pub fn unsupported(&mut self) -> Result<()> {
+                let device = self.outputs().first().map(Output::device);
+                let device = device.map_or_else(String::new, |device| device.to_string());
+                Err(Error::Unsupported { operation: $op::NAME, device })
             }
 
             /// The word of the report, if it reports.

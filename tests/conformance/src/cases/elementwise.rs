@@ -122,7 +122,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             let case = CombineCase { shared, gap, offset, ..combine(routing, width) };
             let options = [
                 CombineOptions { weighed: false, ..CombineOptions::default() },
-                CombineOptions { shared: 0.3, sum: 0.7071068, weighed: true },
+                CombineOptions { shared: 0.3, sum: 0.6, weighed: true },
             ];
             for options in options {
                 cases.push(of(Size::Quick, CombineCase { options, ..case }));

@@ -3,7 +3,7 @@
 use strata_core::WeightType;
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
-use strata_core::routing::RouterOptions;
+use strata_core::routing::{Gating, Norm, RouterOptions};
 
 use super::of;
 use crate::ops::{LayerCase, LayerShape, SharedCase, Source, Trouble};
@@ -179,6 +179,21 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     let case = LayerCase { source: Source::Routes(Choice::Repeats), gap: 3, ..case };
     chunked(case, &[7], cases);
     chunked(LayerCase { source: Source::Scores, ..case }, &[7], cases);
+
+    // Each router at the layer.
+    const SIGMOID: RouterOptions =
+        RouterOptions { gating: Gating::Sigmoid, ..RouterOptions::SOFTMAX };
+    for router in [
+        SIGMOID.scaled(2.5),
+        RouterOptions { norm: Norm::Sum { epsilon: 1e-20, least: 0.0 }, ..SIGMOID },
+        RouterOptions { gating: Gating::SqrtSoftplus, ..SIGMOID },
+        RouterOptions { gating: Gating::Sparsemixer { near: 0.02 }, ..SIGMOID },
+    ] {
+        for mode in QuantMode::ALL {
+            let case = LayerCase::new(shape(T::Q8_0, T::Q4_1), 21);
+            cases.push(of(Size::Quick, LayerCase { router, shared, mode, ..case }));
+        }
+    }
 
     for &(gate, up, down) in MIXED {
         let shape = LayerShape { up, ..shape(gate, down) };

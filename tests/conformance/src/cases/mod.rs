@@ -3,6 +3,7 @@
 mod elementwise;
 mod layer;
 mod mmq;
+mod model;
 pub mod quantize;
 mod routing;
 mod state;
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Case> {
     mmq::add(&mut cases);
     cases.extend(prefill_mmq_scatter());
     layer::add(&mut cases);
+    model::add(&mut cases);
     state::add(&mut cases);
     cases.extend(refuse_table().into_iter().map(|case| of(Size::Quick, case)));
     cases.extend(LargeKind::ALL.map(|kind| of(Size::Large, LargeCase(kind))));

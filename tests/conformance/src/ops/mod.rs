@@ -4,11 +4,13 @@
 //! back whole output buffers. It names no backend and no expected byte: those
 //! come from running the same case on the yardstick, unless they are golden.
 
+mod attention;
 mod elementwise;
 mod invariance;
 mod large;
 mod layer;
 mod mmq;
+mod model;
 mod prefill;
 mod quantize;
 mod refuse;
@@ -17,11 +19,13 @@ mod state;
 
 pub mod golden;
 
+pub use attention::AttentionCase;
 pub use elementwise::{CombineCase, SharedKind, SwiGluCase};
 pub use invariance::InvarianceCase;
 pub use large::{LargeCase, LargeKind};
 pub use layer::{LayerCase, LayerShape, SharedCase, Source, Trouble, host_layer};
 pub use mmq::{Gaps, MmqCase, RowMode};
+pub use model::{ModelCase, ModelStep, NormForm, Stored};
 pub use prefill::PrefillCase;
 pub use quantize::{QuantCase, QuantRows};
 pub use refuse::RefuseCase;

@@ -418,7 +418,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
                 b.read_map()?;
                 MapRoutes::new(b.mapped.routes.view(), &mut b.mapped.map)?.launch(&*other)
             },
-            "map: another stream used it last, expected one that was synchronized since",
+            "map: output: another stream used it last, expected one that was synchronized since",
         ),
         case(
             "order/routes-chosen-while-another-stream-reads-them",

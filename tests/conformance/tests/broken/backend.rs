@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytemuck::Pod;
 use strata_conformance::ReferenceBackend;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, MoeOps, Quantize, Raw,
-    RawEvent, RawMut, Scatter, SliceMut, StreamState, ops,
+    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
+    Quantize, Raw, RawEvent, RawMut, Scatter, SliceMut, StreamState, ops,
 };
 use strata_core::{Error, Result, WeightType};
 
@@ -208,6 +208,7 @@ impl Broken {
     fn wrong(&self, output: ops::Output<'_>) -> Result<()> {
         match output {
             ops::Output::Values(mut values) => self.flip_matrix(&mut values),
+            ops::Output::Bytes(bytes) => self.flip(bytes),
             ops::Output::Q8(mut rows) => self.flip(rows.data()),
             ops::Output::Ids(ids) if !ids.is_empty() => self.inner.fill(ids.slice(..1)?, 0),
             // Of the bounds the first is 0 anyway.
