@@ -225,7 +225,7 @@ impl MoeOps for SyclBackend {
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
-        let (reporting, word) = Step::default().reporting(op.report_to());
+        let (reports, word) = reporting(Step::default(), op.report_to());
         let out = op.out();
         let step = Step {
             stride: y.stride() as u64,
@@ -233,7 +233,7 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             tokens: size(out.rows()),
             k: size(map.k()),
-            ..reporting
+            ..reports
         };
         let total = out.rows() as u64 * self.column_units(out.cols());
         let score = shared.and_then(|s| s.score);
