@@ -228,9 +228,9 @@ impl<'a> MapRoutes<'a> {
 
 impl Operation for MapRoutes<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
-        same_device(Self::NAME, self.map.device(), to.backend.id())?;
+        to.lives_on("output", self.map.device())?;
         self.routes.read(&to.name("routes"), to.backend)?;
-        self.map.write(Self::NAME, to.backend)
+        self.map.write(&to.name("output"), to.backend)
     }
 
     fn is_empty(&self) -> bool {
