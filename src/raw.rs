@@ -323,7 +323,7 @@ fn f32s(bytes: &[u8]) -> Result<Vec<f32>> {
 /// Values to little-endian bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+/// [`Error::OutOfMemory`].
 pub fn bytes_of(values: &[f32]) -> Result<Vec<u8>> {
     let mut bytes = host_vec(size_of_val(values))?;
     bytes.copy_from_slice(bytemuck::cast_slice(values));

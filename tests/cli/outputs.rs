@@ -84,13 +84,21 @@ fn an_array_on_standard_output_stands_alone() {
 
 #[test]
 fn a_signal_leaves_nothing_and_ends_it() {
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
     let folder = Folder::new();
     let out = folder.write("y.npy", b"before");
     let args = format!("{SMALL} --runs 1000000 --out {out}");
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
-        let mut child =
-            command(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut command = command(args.split(' '));
+        // These tests may run where a signal is ignored, as behind `nohup` or a shell's `&`.
+        // SAFETY: `signal` may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || match libc::signal(number, libc::SIG_DFL) {
+                libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
         while folder.files().len() < 2 {
             assert!(begun.elapsed() < Duration::from_secs(60), "no file was begun");

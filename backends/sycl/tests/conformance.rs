@@ -8,8 +8,9 @@
 
 use std::process::Command;
 use std::time::Duration;
-use strata_conformance::{Observer, Outcome, Selection, run};
+use strata_conformance::{Observer, Outcome, ReferenceBackend, Selection, run_against};
 use strata_core::backend::Backend;
+use strata_cpu::{CpuBackend, CpuOptions};
 use strata_sycl::{SyclBackend, environment};
 use sycl_bindgen::restart_with;
 
@@ -54,7 +55,13 @@ fn every_byte_is_the_references() {
         let arch = &backend.device().arch;
         assert!(arch.ends_with(&format!("byte products {dot}")), "{arch}");
     }
-    let summary = run(&backend, &selection, &mut Print);
+    // One form is held to the reference. The others are held to the CPU, which is held to it by the
+    // same cases and takes a small part of its time.
+    let trusted: Box<dyn Backend> = match std::env::var_os("STRATA_SYCL_SUB_GROUP") {
+        Some(_) => Box::new(CpuBackend::new(CpuOptions::default()).expect("a CPU")),
+        None => Box::new(ReferenceBackend::new()),
+    };
+    let summary = run_against(&backend, &*trusted, &selection, &mut Print);
     println!("{:?}: {summary}", backend.device());
     assert!(summary.is_clean(), "{summary}");
 }

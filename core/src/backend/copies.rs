@@ -126,7 +126,7 @@ impl dyn Backend + '_ {
         self.stream().waited(self.synchronize_raw(Checked(())))
     }
 
-    /// Marks this point of the stream, for other streams of the device to [`wait`](Self::wait) for.
+    /// Marks this point of the stream, for other streams of the device to `wait` for.
     ///
     /// # Errors
     /// Those of the backend.

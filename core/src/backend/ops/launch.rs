@@ -180,7 +180,7 @@ macro_rules! launches {
             /// What it is called in errors.
             pub const NAME: &'static str = $name;
 
-            #[doc = concat!("Launches it by [`", stringify!($trait), "::", stringify!($method), "`](super::", stringify!($trait), "::", stringify!($method), ").")]
+            #[doc = concat!("Launches it by [`", stringify!($trait), "::", stringify!($method), "`](crate::backend::", stringify!($trait), "::", stringify!($method), ").")]
             ///
             /// # Errors
             /// [`Error::WrongDevice`]; [`Error::OtherStream`] and [`Error::NotWritten`] for what it
