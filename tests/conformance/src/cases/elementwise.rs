@@ -111,6 +111,8 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             let routing = Routing::new(8, 3, 13, Random);
             let case = CombineCase { shared, values, ..combine(routing, 200) };
             cases.push(of(Size::Quick, case));
+            let case = CombineCase { scaled: true, biased: true, ..case };
+            cases.push(of(Size::Quick, case));
         }
         for &(experts, k, tokens, width, choice, gap, offset) in &COMBINES[1..9] {
             let routing = Routing::new(experts, k, tokens, choice);
