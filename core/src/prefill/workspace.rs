@@ -2,6 +2,7 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
+use super::timing::{Phase, Timeline};
 use crate::backend::RoutesView;
 use crate::backend::ops::{Combine, MapRoutes, Matrix, MatrixMut};
 use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
@@ -66,13 +67,14 @@ impl WeighedSpace {
     /// The rows of `x` times the weights of `routes`, which have one per token.
     pub(super) fn weigh<'a>(
         &'a mut self,
-        backend: &dyn Backend,
+        timeline: &mut Timeline<'_>,
         x: Matrix<'_>,
         routes: RoutesView<'_>,
     ) -> Result<Matrix<'a>> {
-        MapRoutes::new(self.routes.tokens(0..x.rows())?, &mut self.map)?.launch(backend)?;
+        let map = MapRoutes::new(self.routes.tokens(0..x.rows())?, &mut self.map)?;
+        timeline.launch(Phase::Quantize, map)?;
         let out = MatrixMut::dense("weighed tokens", &mut self.tokens, x.rows(), self.width)?;
-        Combine::new(x, &self.map, routes, None, out)?.launch(backend)?;
+        timeline.launch(Phase::Quantize, Combine::new(x, &self.map, routes, None, out)?)?;
         Matrix::dense("weighed tokens", &self.tokens, x.rows(), self.width)
     }
 }
