@@ -1,21 +1,14 @@
 //! The CUDA kernels of Strata, compiled at build time and embedded.
 //!
 //! The sources in `kernels/` are shared with HIP: what differs between vendors
-//! is behind `kernels/vendor.cuh`. [`image`] gives the fatbin of one source;
-//! [`args`] are the arguments of its entry points. Threads, tiles and shared
-//! memory are exported by each image under the names in [`shapes`], so that a
-//! launch always fits the code that was loaded; [`tiles`] and [`chunks`] are
-//! what follows from them.
+//! is behind `kernels/vendor.cuh`. [`image`] gives the fatbin of one source.
+//! What a host must know of the entry points, their arguments and what each
+//! image exports about its launches, is in the crate `strata-gpu`.
 //!
 //! # What kernels ask of memory
 //! Loads are whole words of 4 or 16 bytes, aligned, around the bytes that are
 //! needed. They never cross a multiple of 16, so memory must be readable up to
 //! the next multiple of 16 bytes past its end, and begin at one.
-
-pub mod args;
-pub mod chunks;
-pub mod shapes;
-pub mod tiles;
 
 /// The tiles of every product, widest first: entry points `strata_mmq_{tile}`. The
 /// widest is there on sm_90a alone, and not for every type.

@@ -5,20 +5,7 @@
 //! their `vendor.cuh`, whose other half is `include/strata_hip.cuh` of this
 //! crate: it is written for clang alone, so that neither ROCm nor its headers
 //! are needed to compile.
-//!
-//! What hosts must know of the sources is shared as the sources are: [`args`],
-//! [`shapes`], [`tiles`] and [`chunks`] are files of `kernels-cuda`, taken by
-//! their path. Depending on that crate instead would build its images too, for
-//! which there must be a compiler for NVIDIA.
-
-#[path = "../../kernels-cuda/src/args.rs"]
-pub mod args;
-#[path = "../../kernels-cuda/src/chunks.rs"]
-pub mod chunks;
-#[path = "../../kernels-cuda/src/shapes.rs"]
-pub mod shapes;
-#[path = "../../kernels-cuda/src/tiles.rs"]
-pub mod tiles;
+//! What a host must know of the sources is in the crate `strata-gpu`.
 
 mod arch;
 

@@ -31,8 +31,6 @@ mod scatter;
 mod staging;
 mod stream;
 
-use strata_kernels_cuda as kernels;
-
 pub use backend::CudaBackend;
 pub use device::{best, devices};
 pub use options::CudaOptions;

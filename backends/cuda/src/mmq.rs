@@ -3,9 +3,10 @@
 use strata_core::backend::ops::{Product, Rows as Order};
 use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
-use strata_kernels_cuda::shapes::MmqShape;
-use strata_kernels_cuda::tiles::Work;
-use strata_kernels_cuda::{MMQ_TILES, args, shapes, tiles};
+use strata_gpu::shapes::MmqShape;
+use strata_gpu::tiles::Work;
+use strata_gpu::{args, shapes, tiles};
+use strata_kernels_cuda::MMQ_TILES;
 
 use crate::backend::CudaBackend;
 use crate::module::Kernel;

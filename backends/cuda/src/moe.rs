@@ -4,7 +4,7 @@ use strata_core::Result;
 use strata_core::backend::ops::{Combine, MapRoutes, RouterScores, SwiGlu, SwiGluQuantize, TopK};
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::routing::Gating;
-use strata_kernels_cuda::{args, shapes};
+use strata_gpu::{args, shapes};
 
 use crate::backend::CudaBackend;
 use crate::operand::{self, Rows, at_mut};

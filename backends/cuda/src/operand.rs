@@ -9,9 +9,9 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Checked, Slice, SliceMut};
 use strata_core::routing::{GroupScore, Norm};
 
-use crate::kernels::args;
-use crate::kernels::chunks::Chunks;
 use crate::memory::{address, address_mut};
+use strata_gpu::args;
+use strata_gpu::chunks::Chunks;
 
 /// Where values to be read are.
 pub(crate) fn at<T: bytemuck::Pod>(slice: Slice<'_, T>) -> u64 {

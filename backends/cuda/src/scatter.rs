@@ -3,8 +3,8 @@
 use strata_core::backend::ops::QuantizeScatter;
 use strata_core::backend::{Checked, Scatter};
 use strata_core::{Layout, Result};
-use strata_kernels_cuda::chunks::{Chunks, IN_ORDER_FROM};
-use strata_kernels_cuda::shapes::{self, ScatterShape};
+use strata_gpu::chunks::{Chunks, IN_ORDER_FROM};
+use strata_gpu::shapes::{self, ScatterShape};
 
 use crate::backend::CudaBackend;
 use crate::module::Kernel;

@@ -39,7 +39,5 @@ mod runtime;
 mod scatter;
 mod stream;
 
-use strata_kernels_hip as kernels;
-
 pub use device::{HipBackend, best, devices};
 pub use options::HipOptions;

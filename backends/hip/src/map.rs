@@ -3,8 +3,8 @@
 use strata_core::Result;
 use strata_core::backend::Checked;
 use strata_core::backend::ops::MapRoutes;
-use strata_kernels_hip::chunks::{MapCut, id_bits};
-use strata_kernels_hip::{args, shapes};
+use strata_gpu::chunks::{MapCut, id_bits};
+use strata_gpu::{args, shapes};
 
 use crate::HipBackend;
 use crate::memory::HipMemory;

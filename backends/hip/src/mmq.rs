@@ -3,8 +3,9 @@
 use strata_core::backend::ops::{Product, Rows as Order};
 use strata_core::backend::{Checked, Mmq};
 use strata_core::{Error, Result, WeightType};
-use strata_kernels_hip::shapes::MmqShape;
-use strata_kernels_hip::{MMQ_TILES, args, shapes, tiles};
+use strata_gpu::shapes::MmqShape;
+use strata_gpu::{args, shapes, tiles};
+use strata_kernels_hip::MMQ_TILES;
 
 use crate::HipBackend;
 use crate::map;

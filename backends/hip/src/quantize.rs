@@ -3,7 +3,7 @@
 use strata_core::Result;
 use strata_core::backend::ops::QuantizeRows;
 use strata_core::backend::{Checked, Quantize};
-use strata_kernels_hip::{args, shapes};
+use strata_gpu::{args, shapes};
 
 use crate::HipBackend;
 use crate::module::Launch;

@@ -3,8 +3,8 @@
 use strata_core::Result;
 use strata_core::backend::ops::QuantizeScatter;
 use strata_core::backend::{Checked, Scatter};
-use strata_kernels_hip::chunks::{Chunks, IN_ORDER_FROM};
-use strata_kernels_hip::shapes::{self, ScatterShape};
+use strata_gpu::chunks::{Chunks, IN_ORDER_FROM};
+use strata_gpu::shapes::{self, ScatterShape};
 
 use crate::HipBackend;
 use crate::module::Launch;

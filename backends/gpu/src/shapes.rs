@@ -2,9 +2,6 @@
 //!
 //! Each constant names a variable of the image of the same group; the comment
 //! says what its words are.
-//!
-//! This file and its neighbours `args`, `tiles` and `chunks` belong to the
-//! sources in `kernels/` and hold for whoever compiles them.
 
 /// `quantize`: threads of a block, 128-value blocks they make at a time.
 pub const QUANTIZE: &str = "strata_quantize_shape";

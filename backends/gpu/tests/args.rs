@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use strata_kernels_cuda::args;
+use strata_gpu::args;
 
 /// A field: its name, offset and size.
 type Field = (String, usize, usize);
