@@ -170,13 +170,6 @@ impl Chunk<'_> {
         timeline.launch(Phase::Map, MapRoutes::new(routes, map)?)?;
         let map = &*map;
 
-<<<<<<< HEAD
-        // Where weights are on the experts' inputs: each token times its one weight, which is the
-        // sum of one row.
-        let experts_read = match &mut workspace.weighed {
-            Some(space) => space.weigh(timeline, x, routes)?,
-            None => x,
-=======
         // Where weights are on the experts' inputs: each choice of a token, times its weight, is a
         // token of its own. It is looked at before: a weight is at most 1.
         let (experts_read, map_read) = match &mut workspace.weighed {
@@ -184,12 +177,12 @@ impl Chunk<'_> {
                 if self.checked {
                     let layout = layer.gate_up.products()[0].0.ty().layout();
                     let out = Q8RowsMut::new(&mut workspace.input, layout, tokens, x.cols())?;
-                    QuantizeRows::new(x, out)?.report(Some(&mut *report)).launch(backend)?;
+                    let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
+                    timeline.launch(Phase::Quantize, look)?;
                 }
-                space.weigh(backend, x, routes)?
+                space.weigh(timeline, x, routes)?
             }
             None => (x, map),
->>>>>>> main
         };
         // 3. and 4. quantize, gate and up; types of one layout share the blocks
         let (ffn, order) = (layer.ffn(), layer.gate_up.order());
@@ -209,15 +202,6 @@ impl Chunk<'_> {
                     &mut workspace.input,
                     report,
                 )?;
-<<<<<<< HEAD
-=======
-                let written = if options.quant == QuantMode::Indexed { read } else { rows };
-                timeline.end(
-                    Phase::Quantize,
-                    read * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
-                    0,
-                )?;
->>>>>>> main
             }
             let (act_rows, rows_of) = match options.quant {
                 QuantMode::Indexed => (read, Rows::Indexed(map_read)),

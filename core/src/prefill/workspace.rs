@@ -82,34 +82,27 @@ impl WeighedSpace {
         timeline: &mut Timeline<'_>,
         x: Matrix<'_>,
         routes: RoutesView<'_>,
-<<<<<<< HEAD
-    ) -> Result<Matrix<'a>> {
-        let map = MapRoutes::new(self.routes.tokens(0..x.rows())?, &mut self.map)?;
-        timeline.launch(Phase::Quantize, map)?;
-        let out = MatrixMut::dense("weighed tokens", &mut self.tokens, x.rows(), self.width)?;
-        timeline.launch(Phase::Quantize, Combine::new(x, &self.map, routes, None, out)?)?;
-        Matrix::dense("weighed tokens", &self.tokens, x.rows(), self.width)
-=======
     ) -> Result<(Matrix<'a>, &'a RoutingMap)> {
         let Self { rows, copies, k, width, .. } = self;
         let (k, width, count) = (*k, *width, x.rows() * *k);
-        MapRoutes::new(routes.each(), &mut self.map)?.launch(backend)?;
-        MapRoutes::new(self.routes.tokens(0..count)?, &mut self.identity)?.launch(backend)?;
+        let phase = Phase::Quantize;
+        timeline.launch(phase, MapRoutes::new(routes.each(), &mut self.map)?)?;
+        let identity = MapRoutes::new(self.routes.tokens(0..count)?, &mut self.identity)?;
+        timeline.launch(phase, identity)?;
         let read = match k {
             1 => x,
             _ => {
                 for choice in 0..k {
                     let every = copies.slice_mut(choice * width..count * width)?;
                     let every = MatrixMut::new("copies", every, x.rows(), width, k * width)?;
-                    Pointwise::new(every, By::Copy(x))?.launch(backend)?;
+                    timeline.launch(phase, Pointwise::new(every, By::Copy(x))?)?;
                 }
                 Matrix::dense("copies", &*copies, count, width)?
             }
         };
         let out = MatrixMut::dense("weighed tokens", &mut *rows, count, width)?;
-        Combine::new(read, &self.identity, routes.each(), None, out)?.launch(backend)?;
+        timeline.launch(phase, Combine::new(read, &self.identity, routes.each(), None, out)?)?;
         Ok((Matrix::dense("weighed tokens", &*rows, count, width)?, &self.map))
->>>>>>> main
     }
 }
 

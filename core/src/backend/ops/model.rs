@@ -448,9 +448,11 @@ impl Operation for Pointwise<'_> {
 
     fn cost(&self) -> Cost {
         let operand = match &self.by {
-            By::Add(m) | By::SigmoidGate(m) => m.moved(),
+            By::Add(m) | By::Multiply(m) | By::SigmoidGate(m) | By::SiluGate(m) => m.moved(),
             By::Bias(b) => b.moved(),
             By::Scale(_) | By::Softcap(_) => 0,
+            // What stood there is not read.
+            By::Copy(m) => return Cost::bytes([m.moved(), self.x.moved()]),
         };
         Cost::bytes([2 * self.x.moved(), operand])
     }

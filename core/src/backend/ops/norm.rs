@@ -64,6 +64,7 @@ fn moved(kind: &NormKind<'_>) -> u64 {
     match kind {
         NormKind::Rms(weight) => weight.moved(),
         NormKind::Layer(weight, bias) => weight.moved() + bias.moved(),
+        NormKind::L2 => 0,
     }
 }
 
