@@ -60,7 +60,7 @@ pub(crate) use arguments;
 arguments! {
     /// Where the first token with a value that is not finite is reported.
     ReportTo in "quantize.cuh" {
-        /// The word that keeps the minimum of `token << 2 | kind`; null: nowhere.
+        /// The word that keeps the minimum of `token << 3 | kind`; null: nowhere.
         word: Address,
         /// Kind of a value.
         value_kind: u32,

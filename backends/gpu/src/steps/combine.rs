@@ -4,10 +4,10 @@ use strata_core::Result;
 use strata_core::backend::Checked;
 use strata_core::backend::ops::{Combine, CombineOptions};
 
-use crate::args::{Address, Arguments, Layout, arguments};
+use crate::args::{Address, Arguments, Layout, ReportTo, arguments};
 use crate::backend::GpuBackend;
 use crate::driver::Driver;
-use crate::operand::{Rows, at};
+use crate::operand::{Rows, at, report};
 use crate::stream::{Grid, TURNS};
 
 /// The source of these kernels.
@@ -33,6 +33,8 @@ arguments! {
         shared_score: Address,
         /// Output.
         out: Address,
+        /// Where to report: of a value the output, and the shared expert's score as of a header.
+        report: ReportTo,
         /// Tokens.
         tokens: i64,
         /// Columns.
@@ -83,6 +85,7 @@ impl<D: Driver> GpuBackend<D> {
 
 /// The arguments, and whether they are of more than a weighted sum.
 fn arguments_of(op: &mut Checked<Combine<'_>>) -> (CombineArgs, bool) {
+    let report = report(op.report_to());
     let y = Rows::from(op.y());
     let shared = op.shared();
     let shared_y = shared.map(|s| Rows::from(s.y));
@@ -100,6 +103,7 @@ fn arguments_of(op: &mut Checked<Combine<'_>>) -> (CombineArgs, bool) {
         shared: shared_y.map_or(0, |s| s.address),
         shared_score: score.map_or(0, |s| s.address),
         out: out.address,
+        report,
         tokens: out.rows as i64,
         width: out.cols as i64,
         y_stride: y.stride as i64,
