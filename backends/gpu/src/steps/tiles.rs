@@ -1,25 +1,45 @@
 //! The tiles of a product: which are there, which to take, how many there can be.
 
-use crate::shapes::MmqShape;
-
 /// Bytes of an entry of the list of tiles.
-pub const ENTRY: usize = 16;
+pub(crate) const ENTRY: usize = 16;
 
-/// The shapes that an image exports, one for each of its `names`.
+/// One tile of a product; all but `tokens` 0 where an architecture or a type has none
+/// of so many.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MmqShape {
+    /// Weight rows.
+    pub(crate) rows: u32,
+    /// Activation rows.
+    pub(crate) tokens: u32,
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// Shared memory of a block, in bytes.
+    pub(crate) shared_bytes: u32,
+    /// What the tile costs beside its activation rows, in rows.
+    pub(crate) overhead: u32,
+    /// 1 where it takes 16-aligned activations alone.
+    pub(crate) aligned: u32,
+    /// Activation rows of a part of the tile, which costs nothing where it has none.
+    pub(crate) part: u32,
+    /// What a row costs, in hundredths of what it costs in other tiles.
+    pub(crate) price: u32,
+}
+
+/// The shapes that an image exports, of so many tiles.
 ///
 /// # Errors
 /// What was found and what was expected, in words.
-pub fn parse(words: &[u32], names: &[&str]) -> Result<Vec<MmqShape>, String> {
+pub(crate) fn parse(words: &[u32], tiles: usize) -> Result<Vec<MmqShape>, String> {
     let (shapes, rest) = words.as_chunks::<8>();
     let sound = shapes.iter().all(|[rows, tokens, threads, shared, overhead, _, part, price]| {
         let sizes = [rows, threads, shared, overhead, part, price];
         let absent = sizes.iter().all(|&&word| word == 0);
         *tokens > 0 && (absent || sizes.iter().all(|&&word| word > 0))
     });
-    if shapes.len() != names.len() || !rest.is_empty() || !sound {
+    if shapes.len() != tiles || !rest.is_empty() || !sound {
         return Err(format!(
-            "{words:?}, expected 8 words for each of {} tiles: all above 0 but the sixth, or the second alone",
-            names.len()
+            "{words:?}, expected 8 words for each of {tiles} tiles: all above 0 but the sixth, or the second alone"
         ));
     }
     let shape = |&[rows, tokens, threads, shared_bytes, overhead, aligned, part, price]: &[u32;
@@ -31,24 +51,24 @@ pub fn parse(words: &[u32], names: &[&str]) -> Result<Vec<MmqShape>, String> {
 
 /// What a tile is chosen for.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub(crate) struct Work {
     /// Activation rows of all experts.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Experts.
-    pub experts: usize,
+    pub(crate) experts: usize,
     /// Weight rows of an expert.
-    pub weight_rows: usize,
+    pub(crate) weight_rows: usize,
     /// Whether the activations are 16-aligned; if not, the tiles that read them are taken.
-    pub aligned: bool,
+    pub(crate) aligned: bool,
     /// Whether activation rows stand in the order of the output.
-    pub in_order: bool,
+    pub(crate) in_order: bool,
     /// Multiprocessors, among which tiles are shared out; 0 where that does not count.
-    pub processors: usize,
+    pub(crate) processors: usize,
 }
 
 /// The tiles that fit `limit` bytes of shared memory, best first. `wanted` activation
 /// rows come before others.
-pub fn order(all: &[MmqShape], work: &Work, wanted: Option<u32>, limit: u32) -> Vec<usize> {
+pub(crate) fn order(all: &[MmqShape], work: &Work, wanted: Option<u32>, limit: u32) -> Vec<usize> {
     let fits = |shape: &MmqShape| {
         shape.rows > 0 && shape.shared_bytes <= limit && (work.aligned || shape.aligned == 0)
     };
@@ -66,7 +86,7 @@ pub fn order(all: &[MmqShape], work: &Work, wanted: Option<u32>, limit: u32) -> 
 ///
 /// # Errors
 /// What there is, in words.
-pub fn known(all: &[MmqShape], wanted: Option<u32>) -> Result<(), String> {
+pub(crate) fn known(all: &[MmqShape], wanted: Option<u32>) -> Result<(), String> {
     let tokens: Vec<u32> = all.iter().map(|shape| shape.tokens).collect();
     match wanted {
         Some(wanted) if !tokens.contains(&wanted) => {
@@ -116,7 +136,7 @@ fn expected_tiles(mean: f64, tokens: f64) -> f64 {
 
 /// The most tiles of `tokens` rows that `rows` rows of `experts` experts make: each
 /// expert with rows has at most one that is not full.
-pub fn most(rows: usize, experts: usize, tokens: usize) -> usize {
+pub(crate) fn most(rows: usize, experts: usize, tokens: usize) -> usize {
     match experts {
         1 => rows.div_ceil(tokens),
         _ => rows / tokens + experts.min(rows),
@@ -126,9 +146,6 @@ pub fn most(rows: usize, experts: usize, tokens: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const NAMES: [&str; 7] =
-        ["tile256", "tile128", "tile96", "tile64", "tile32", "tile16", "tile_small"];
 
     /// Shapes as an image of this project exports them, widest first.
     fn shapes() -> Vec<MmqShape> {
@@ -141,7 +158,7 @@ mod tests {
             [64, 16, 128, 40_000, 28, 0, 16, 100],
             [16, 16, 32, 12_000, 28, 0, 16, 100],
         ];
-        parse(words.as_flattened(), &NAMES).unwrap()
+        parse(words.as_flattened(), 7).unwrap()
     }
 
     /// The same with a tile by warpgroups.
@@ -241,16 +258,16 @@ mod tests {
 
     #[test]
     fn an_image_with_other_shapes_is_refused() {
-        assert!(parse(&[1; 56], &NAMES).is_ok());
-        assert!(parse(&[1; 55], &NAMES).is_err());
-        assert!(parse(&[1; 48], &NAMES).is_err());
-        assert!(parse(&[1; 48], &NAMES[..6]).is_ok());
-        assert!(parse(&[], &NAMES).is_err());
+        assert!(parse(&[1; 56], 7).is_ok());
+        assert!(parse(&[1; 55], 7).is_err());
+        assert!(parse(&[1; 48], 7).is_err());
+        assert!(parse(&[1; 48], 6).is_ok());
+        assert!(parse(&[], 7).is_err());
         let mut zero = [1; 56];
         zero[7] = 0;
-        assert!(parse(&zero, &NAMES).is_err());
+        assert!(parse(&zero, 7).is_err());
         zero[..8].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0]);
-        assert!(parse(&zero, &NAMES).is_ok());
+        assert!(parse(&zero, 7).is_ok());
     }
 
     #[test]

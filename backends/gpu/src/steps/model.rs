@@ -2,6 +2,7 @@
 
 use strata_core::backend::ModelOps;
 
-use crate::CudaBackend;
+use crate::backend::GpuBackend;
+use crate::driver::Driver;
 
-impl ModelOps for CudaBackend {}
+impl<D: Driver> ModelOps for GpuBackend<D> {}

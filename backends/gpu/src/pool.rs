@@ -1,4 +1,4 @@
-//! Device memory, kept for reuse.
+//! Memory that was used and is kept.
 //!
 //! Memory may be dropped while streams still use it. When it is, an event is
 //! recorded on every stream of the device that lives, and the memory is handed
@@ -7,14 +7,10 @@
 //! ended before was waited for. It does not matter which stream asks for memory
 //! next: nothing in flight can touch what it gets.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strata_core::Result;
-use strata_core::backend::{Memory, Raw, RawMut};
-
-use crate::device::Device;
 
 /// Sizes are multiples of this, so that whole words around an end can be read.
 const GRANULE: usize = 512;
@@ -33,64 +29,7 @@ pub(crate) struct Block {
     /// Its first byte.
     pub(crate) address: u64,
     /// How many bytes, a whole number of granules.
-    bytes: usize,
-}
-
-/// Memory of a buffer.
-pub(crate) struct CudaMemory {
-    device: Arc<Device>,
-    block: Block,
-    /// Who keeps it, where it is not the pool's.
-    owner: Option<Owner>,
-}
-
-/// What keeps memory or a stream that somebody else made.
-pub(crate) type Owner = Box<dyn Any + Send + Sync>;
-
-impl CudaMemory {
-    pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
-        let block = device.alloc(bytes)?;
-        Ok(Self { device: Arc::clone(device), block, owner: None })
-    }
-
-    /// Memory of another, which `owner` keeps.
-    pub(crate) fn adopt(device: &Arc<Device>, address: u64, bytes: usize, owner: Owner) -> Self {
-        Self { device: Arc::clone(device), block: Block { address, bytes }, owner: Some(owner) }
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.block.address
-    }
-
-    /// Bytes there are, at least those asked for.
-    pub(crate) fn bytes(&self) -> usize {
-        self.block.bytes
-    }
-}
-
-impl Memory for CudaMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl Drop for CudaMemory {
-    fn drop(&mut self) {
-        match self.owner.take() {
-            None => self.device.release(self.block),
-            Some(owner) => self.device.retire(owner),
-        }
-    }
-}
-
-/// The address of bytes to be read.
-pub(crate) fn address(raw: Raw<'_>) -> u64 {
-    raw.memory::<CudaMemory>().address() + raw.offset() as u64
-}
-
-/// The address of bytes to be written.
-pub(crate) fn address_mut(raw: &RawMut<'_>) -> u64 {
-    raw.memory::<CudaMemory>().address() + raw.offset() as u64
+    pub(crate) bytes: usize,
 }
 
 /// Where a pool's memory comes from.

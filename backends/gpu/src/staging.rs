@@ -1,14 +1,15 @@
 //! Uploads: through pinned memory, so that the device copies while the host
 //! fills the next piece, and the caller's bytes are free when the call returns.
 
-use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUevent_flags_enum as EventFlags};
 use strata_core::Result;
 
-use crate::device::{Device, Raw};
-use crate::stream::{Event, Stream};
+use crate::driver::Driver;
+use crate::event::Event;
+use crate::log_failure;
+use crate::stream::Stream;
 
 /// Bytes of each half at first, and once something large is uploaded.
 const SMALL: usize = 256 << 10;
@@ -18,35 +19,38 @@ const LARGE: usize = 32 << 20;
 const ALIGN: usize = 256;
 
 /// Two halves of pinned memory that take turns.
-#[derive(Default)]
-pub(crate) struct Staging {
-    halves: [Option<Half>; 2],
+pub(crate) struct Staging<D: Driver> {
+    halves: [Option<Half<D>>; 2],
     /// The half that is being filled, and how far it is.
     current: usize,
     used: usize,
 }
 
-/// Fields drop in order: the event before the device that `pinned` keeps.
-struct Half {
+struct Half<D: Driver> {
     /// When the device has read what was last put here.
-    read: Option<Event>,
-    pinned: Pinned,
+    read: Option<Event<D>>,
+    pinned: Pinned<D>,
 }
 
-impl Staging {
+impl<D: Driver> Default for Staging<D> {
+    fn default() -> Self {
+        Self { halves: [None, None], current: 0, used: 0 }
+    }
+}
+
+impl<D: Driver> Staging<D> {
     /// Copies `from` to the device memory at `to`, in stream order.
     ///
     /// # Safety
     /// The bytes behind `to` are memory of the stream's device.
-    pub(crate) unsafe fn upload(&mut self, stream: &Stream, to: u64, from: &[u8]) -> Result<()> {
-        stream.device.enter()?;
+    pub(crate) unsafe fn upload(&mut self, stream: &Stream<D>, to: u64, from: &[u8]) -> Result<()> {
         if from.len() > SMALL {
             self.grow(stream)?;
         }
         let mut done = 0;
         while done < from.len() {
             // Made first: a copy that no event follows has to be waited for.
-            let read = stream.new_event(EventFlags::CU_EVENT_DISABLE_TIMING)?;
+            let read = Event::new(&stream.device.driver, false)?;
             let (half, at) = self.room(stream)?;
             let bytes = (half.pinned.bytes - at).min(from.len() - done);
             let piece = half.pinned.piece(at, bytes);
@@ -55,7 +59,7 @@ impl Staging {
             // passed; `to` is as the caller promises.
             let copied = unsafe { stream.copy_in(to + done as u64, piece) };
             // Also after an error: part of the copy may be under way.
-            if let Err(error) = stream.record_into(&read) {
+            if let Err(error) = read.record(stream.handle) {
                 // An earlier event would say nothing of this copy.
                 let waited = stream.synchronize();
                 half.read = None;
@@ -76,7 +80,7 @@ impl Staging {
     }
 
     /// Where the next piece goes: the half in use, or the other when it is full.
-    fn room(&mut self, stream: &Stream) -> Result<(&mut Half, usize)> {
+    fn room(&mut self, stream: &Stream<D>) -> Result<(&mut Half<D>, usize)> {
         let full = self.halves[self.current].as_ref().is_some_and(|h| self.used >= h.pinned.bytes);
         if full {
             // The turn is taken after the wait: without it the other half is still read.
@@ -86,7 +90,7 @@ impl Staging {
         }
         let slot = &mut self.halves[self.current];
         if slot.is_none() {
-            *slot = Some(Half { pinned: Pinned::new(&stream.device, SMALL)?, read: None });
+            *slot = Some(Half { pinned: Pinned::new(&stream.device.driver, SMALL)?, read: None });
         }
         let half = slot.as_mut().expect("just filled");
         Ok((half, self.used))
@@ -103,14 +107,15 @@ impl Staging {
     }
 
     /// Makes both halves large.
-    fn grow(&mut self, stream: &Stream) -> Result<()> {
-        let large = |half: &Option<Half>| half.as_ref().is_some_and(|h| h.pinned.bytes >= LARGE);
+    fn grow(&mut self, stream: &Stream<D>) -> Result<()> {
+        let large = |half: &Option<Half<D>>| half.as_ref().is_some_and(|h| h.pinned.bytes >= LARGE);
         if self.halves.iter().all(large) {
             return Ok(());
         }
         for i in 0..self.halves.len() {
             self.wait(i)?;
-            self.halves[i] = Some(Half { pinned: Pinned::new(&stream.device, LARGE)?, read: None });
+            self.halves[i] =
+                Some(Half { pinned: Pinned::new(&stream.device.driver, LARGE)?, read: None });
         }
         (self.current, self.used) = (0, 0);
         Ok(())
@@ -118,50 +123,42 @@ impl Staging {
 }
 
 /// Host memory that the device reads by itself.
-struct Pinned {
-    data: Raw<*mut u8>,
+struct Pinned<D: Driver> {
+    data: NonNull<u8>,
     bytes: usize,
-    device: Arc<Device>,
+    driver: Arc<D>,
 }
 
-impl Pinned {
-    fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
-        device.enter()?;
-        let mut data = std::ptr::null_mut::<c_void>();
-        // SAFETY: the context is current; writes one pointer, freed in drop.
-        let result = unsafe { sys::cuMemHostAlloc(&raw mut data, bytes, 0) };
-        device.check("cuMemHostAlloc (pinned host memory)", result)?;
-        // SAFETY: that many bytes were allocated; from here on they have a value.
-        unsafe { data.cast::<u8>().write_bytes(0, bytes) };
-        Ok(Self { data: Raw(data.cast()), bytes, device: Arc::clone(device) })
+// SAFETY: it owns its bytes, as a vector does.
+unsafe impl<D: Driver> Send for Pinned<D> {}
+
+impl<D: Driver> Pinned<D> {
+    fn new(driver: &Arc<D>, bytes: usize) -> Result<Self> {
+        let data = driver.alloc_host(bytes)?;
+        // SAFETY: so many bytes were allocated; from here on they have a value.
+        unsafe { data.as_ptr().write_bytes(0, bytes) };
+        Ok(Self { data, bytes, driver: Arc::clone(driver) })
     }
 
     /// Leaves the memory as it is, for good.
     fn leak(&mut self) {
-        (self.data, self.bytes) = (Raw(std::ptr::null_mut()), 0);
+        self.bytes = 0;
     }
 
     /// Bytes of it, to be written.
     fn piece(&mut self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "a piece of the pinned memory");
         // SAFETY: inside the allocation, initialised, and borrowed by `self` alone.
-        unsafe { std::slice::from_raw_parts_mut(self.data.0.add(at), bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().add(at), bytes) }
     }
 }
 
-impl Drop for Pinned {
+impl<D: Driver> Drop for Pinned<D> {
     fn drop(&mut self) {
-        if self.data.0.is_null() {
-            return;
-        }
-        let freed = self.device.enter().and_then(|()| {
-            // SAFETY: allocated by `new`; the stream that read it was waited for,
-            // as it is dropped first.
-            let result = unsafe { sys::cuMemFreeHost(self.data.0.cast()) };
-            self.device.check("cuMemFreeHost", result)
-        });
-        if let Err(error) = freed {
-            tracing::debug!("{error}");
+        if self.bytes > 0 {
+            // SAFETY: allocated by `new`; the stream that read it was waited for, as it is
+            // dropped first.
+            log_failure(unsafe { self.driver.free_host(self.data) });
         }
     }
 }

@@ -1,15 +1,13 @@
 //! What is cut into chunks: routes of a map, and tokens of the scatter in the order of
 //! the output.
 
-use crate::shapes::ScatterShape;
-
 /// How the routes of a map are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MapCut {
+pub(crate) struct MapCut {
     /// Chunks.
-    pub chunks: u64,
+    pub(crate) chunks: u64,
     /// Routes of a chunk; the last may have fewer.
-    pub routes: u64,
+    pub(crate) routes: u64,
 }
 
 impl MapCut {
@@ -20,7 +18,7 @@ impl MapCut {
 
     /// Enough to fill the device, but with no more counters than a small
     /// multiple of the routes and experts: the map stays linear in them.
-    pub fn new(rows: u64, experts: u64, units: u64) -> Self {
+    pub(crate) fn new(rows: u64, experts: u64, units: u64) -> Self {
         let most = (units * Self::PER_UNIT).min(8 * rows / experts).max(1);
         let routes = rows.div_ceil(most).next_multiple_of(Self::STEP).max(Self::STEP);
         Self { chunks: rows.div_ceil(routes), routes }
@@ -28,29 +26,49 @@ impl MapCut {
 }
 
 /// Bits in which ids below `n` can differ.
-pub fn id_bits(n: u64) -> u32 {
+pub(crate) fn id_bits(n: u64) -> u32 {
     u64::BITS - n.saturating_sub(1).leading_zeros()
 }
 
 /// From so many bytes of output on it is written in its order: neighbouring rows
 /// together, which saves more of the memory's time than listing the rows takes.
 /// Measured on an H200.
-pub const IN_ORDER_FROM: usize = 80 << 20;
+pub(crate) const IN_ORDER_FROM: usize = 80 << 20;
+
+/// What a launch of the kernels of `scatter` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScatterShape {
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// Bytes of shared memory beside those of a chunk's tokens.
+    pub(crate) fixed_bytes: u32,
+    /// Bytes that each token of a chunk takes.
+    pub(crate) token_bytes: u32,
+    /// Bytes that each of a token's rows takes.
+    pub(crate) route_bytes: u32,
+}
+
+impl From<[u32; 4]> for ScatterShape {
+    /// Of the words that the image exports.
+    fn from([threads, fixed_bytes, token_bytes, route_bytes]: [u32; 4]) -> Self {
+        Self { threads, fixed_bytes, token_bytes, route_bytes }
+    }
+}
 
 /// Chunks that tokens are cut into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunks {
+pub(crate) struct Chunks {
     /// Chunks.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Tokens of a chunk; the last may have fewer.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
 }
 
 impl Chunks {
     /// Chunks that fit `room` bytes of shared memory, for `tokens` tokens of `k` rows
     /// and `k_blocks` blocks each, where `blocks` blocks of threads run at once. None
     /// where there is nothing, or the room is too small for a chunk worth it.
-    pub fn within(
+    pub(crate) fn within(
         room: u32,
         shape: ScatterShape,
         tokens: usize,
@@ -66,7 +84,7 @@ impl Chunks {
     }
 
     /// Bytes of shared memory that a chunk takes, of tokens of `k` rows.
-    pub fn shared_bytes(&self, shape: ScatterShape, k: usize) -> u32 {
+    pub(crate) fn shared_bytes(&self, shape: ScatterShape, k: usize) -> u32 {
         shape.fixed_bytes + self.tokens * each(shape, k) as u32
     }
 
