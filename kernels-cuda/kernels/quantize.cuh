@@ -14,13 +14,13 @@ constexpr int panel_values = 512, panel_lanes = 32, panel_blocks = 4;
 enum Layout { D4 = 0, DS4 = 1, D2S6 = 2 };
 
 // Where the first token with a value that is not finite is reported: the
-// minimum of token << 2 | kind. Null where nobody asks.
+// minimum of token << 3 | kind. Null where nobody asks.
 struct ReportTo {
     u32 *word;
     u32 value_kind, header_kind;
 };
 
-DEVICE void report(u32 *word, u32 token, u32 kind) { atomic_min(word, token << 2 | kind); }
+DEVICE void report(u32 *word, u32 token, u32 kind) { atomic_min(word, token << 3 | kind); }
 
 // The codes of a lane's values, four to a word.
 struct Codes {

@@ -253,9 +253,10 @@ struct combine_how {
 
 // out[t]: fma over the token's rows in ascending j, then the shared expert's,
 // which `shared_stride` and `score_stride` values lead from token to token.
+// A shared score that is not finite is reported as a header, an output as a value.
 KERNEL combine(const float *y, const u32 *slot, const float *weights, const float *shared,
                const float *score, const int *ids, const float *scale, const float *bias,
-               float *out, u64 shared_stride, u64 score_stride, combine_how h, step s) {
+               float *out, u32 *word, u64 shared_stride, u64 score_stride, combine_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.tokens) * units);
   for (u64 n = work.first; n < work.end; ++n) {
@@ -264,8 +265,27 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
     const float *w = weights + t * s.k;
     float *to = out + t * s.out_stride;
     const float *one = shared ? shared + t * shared_stride : nullptr;
-    const float weight = (score ? sigmoid(score[t * score_stride]) : 1.0f) * h.shared_factor;
+    const float gate = score ? score[t * score_stride] : 0.0f;
+    const float weight = (score ? sigmoid(gate) : 1.0f) * h.shared_factor;
     const auto weight_of = [&](u32 j) { return h.weighed ? w[j] : 1.0f; };
+    bool bad = false;
+    vfloat odd = vfloat(0.0f); // zeros, and NaN where a sum is not finite
+    const auto write_one = [&](u32 c, float sum) {
+      to[c] = canonical(sum);
+      bad = bad || !finite(sum);
+    };
+    const auto write_vector = [&](u32 c, vfloat sum) {
+      store(to + c, canonical(sum));
+      odd = fma(sum, vfloat(0.0f), odd);
+    };
+    const auto say = [&] {
+      for (u32 l = 0; l < LANES; ++l)
+        bad = bad || !finite(get_lane(odd, l));
+      if (word && !finite(gate))
+        report(word, static_cast<u32>(t), s.header_kind);
+      if (word && bad)
+        report(word, static_cast<u32>(t), s.value_kind);
+    };
     if (scale || bias) {
       const int *id = ids + t * s.k;
       const auto one_column = [&](u32 c) {
@@ -278,7 +298,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
         }
         if (one)
           acc = fma(weight, one[c], acc);
-        to[c] = canonical(acc * h.sum_factor);
+        write_one(c, acc * h.sum_factor);
       };
       columns(
           n % units * COLUMNS, s.cols,
@@ -295,9 +315,10 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             }
             if (one)
               acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-            store(to + c, canonical(acc * vfloat(h.sum_factor)));
+            write_vector(c, acc * vfloat(h.sum_factor));
           },
           one_column);
+      say();
       continue;
     }
     columns(
@@ -308,7 +329,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             acc = fma(vfloat(weight_of(j)), load<vfloat>(y + rows[j] * s.stride + c), acc);
           if (one)
             acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-          store(to + c, canonical(acc * vfloat(h.sum_factor)));
+          write_vector(c, acc * vfloat(h.sum_factor));
         },
         [&](u32 c) {
           float acc = 0.0f;
@@ -316,8 +337,9 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             acc = fma(weight_of(j), y[rows[j] * s.stride + c], acc);
           if (one)
             acc = fma(weight, one[c], acc);
-          to[c] = canonical(acc * h.sum_factor);
+          write_one(c, acc * h.sum_factor);
         });
+    say();
   }
 }
 

@@ -159,6 +159,7 @@ impl MoeOps for CpuBackend {
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let host = &*self.shared;
+        let reporter = op.report_to().map(|to| Reporter::new(to));
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let stride = op.out().stride();
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -200,10 +201,14 @@ impl MoeOps for CpuBackend {
                     out,
                     stride,
                     tokens: tokens(task),
+                    reporter: reporter.as_ref(),
                 });
             });
         }
-        Ok(())
+        match (reporter, op.report_to()) {
+            (Some(reporter), Some(to)) => reporter.finish(to),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -275,6 +280,7 @@ struct Combined<'a> {
     out: Parts<'a, f32>,
     stride: usize,
     tokens: Range<usize>,
+    reporter: Option<&'a Reporter>,
 }
 
 /// Columns that are summed side by side.
@@ -289,10 +295,10 @@ impl Work for Combined<'_> {
             let slot = &self.slot[token * self.k..][..self.k];
             let weights = &self.weights[token * self.k..][..self.k];
             let ids = &self.ids[token * self.k..][..self.k];
-            let shared = self.shared.map(|y| {
-                let weight = self.score.map_or(1.0, |score| exp::sigmoid(score.row(token)[0]));
-                (y.row(token), weight * self.factors.shared)
-            });
+            let score = self.score.map(|score| score.row(token)[0]);
+            let weight = score.map_or(1.0, exp::sigmoid) * self.factors.shared;
+            let shared = self.shared.map(|y| (y.row(token), weight));
+            let mut finite = true;
             // SAFETY: every token belongs to one task.
             let out = unsafe { self.out.part(token * self.stride, self.y.cols) };
             for (i, out) in out.chunks_mut(COLUMNS).enumerate() {
@@ -316,7 +322,17 @@ impl Work for Combined<'_> {
                     add(&y[from..], weight, &mut acc);
                 }
                 for (out, acc) in out.iter_mut().zip(acc) {
-                    *out = canonical(acc * self.factors.sum);
+                    let sum = acc * self.factors.sum;
+                    *out = canonical(sum);
+                    finite &= sum.is_finite();
+                }
+            }
+            if let Some(reporter) = self.reporter {
+                if score.is_some_and(|score| !score.is_finite()) {
+                    reporter.header(token);
+                }
+                if !finite {
+                    reporter.value(token);
                 }
             }
         }

@@ -43,9 +43,14 @@ impl Reporter {
         self.report(token, self.value);
     }
 
+    /// A header of `token`, or what is reported as one, that is not finite.
+    pub(crate) fn header(&self, token: usize) {
+        self.report(token, self.header);
+    }
+
     #[cold]
     fn report(&self, token: usize, kind: u32) {
-        self.least.fetch_min((token as u32) << 2 | kind, Ordering::Relaxed);
+        self.least.fetch_min((token as u32) << 3 | kind, Ordering::Relaxed);
     }
 
     /// Hands the least report on, when all threads are done.

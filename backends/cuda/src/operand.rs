@@ -134,6 +134,7 @@ pub(crate) fn choose(op: &mut Checked<TopK<'_>>) -> args::Choose {
 
 /// The arguments of a combine, and whether it is more than a weighted sum.
 pub(crate) fn combine(op: &mut Checked<Combine<'_>>) -> (args::Combine, bool) {
+    let report = report(op.report_to());
     let y = Rows::from(op.y());
     let shared = op.shared();
     let shared_y = shared.map(|s| Rows::from(s.y));
@@ -151,6 +152,7 @@ pub(crate) fn combine(op: &mut Checked<Combine<'_>>) -> (args::Combine, bool) {
         shared: shared_y.map_or(0, |s| s.address),
         shared_score: score.map_or(0, |s| s.address),
         out: out.address,
+        report,
         tokens: out.rows as i64,
         width: out.cols as i64,
         y_stride: y.stride as i64,

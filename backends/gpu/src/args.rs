@@ -10,7 +10,7 @@ pub type Address = u64;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReportTo {
-    /// The word that keeps the minimum of `token << 2 | kind`; null: nowhere.
+    /// The word that keeps the minimum of `token << 3 | kind`; null: nowhere.
     pub word: Address,
     /// Kind of a value.
     pub value_kind: u32,
@@ -278,6 +278,8 @@ pub struct Combine {
     pub shared_score: Address,
     /// Output.
     pub out: Address,
+    /// Where to report: of a value the output, and the shared expert's score as of a header.
+    pub report: ReportTo,
     /// Tokens.
     pub tokens: i64,
     /// Columns.

@@ -90,7 +90,7 @@ fn arguments_are_laid_out_as_in_the_sources() {
         ),
         (
             ("router.cu", "CombineArgs"),
-            layout!(args::Combine: y slot weights shared shared_score out tokens width y_stride shared_stride score_stride out_stride k vector ids scale bias scale_stride bias_stride shared_factor sum_factor),
+            layout!(args::Combine: y slot weights shared shared_score out report tokens width y_stride shared_stride score_stride out_stride k vector ids scale bias scale_stride bias_stride shared_factor sum_factor),
         ),
         (
             ("map.cu", "MapArgs"),

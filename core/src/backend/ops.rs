@@ -59,7 +59,7 @@ impl<'a> ReportTo<'a> {
         self.word.device()
     }
 
-    /// The word that takes the minimum of `token << 2 | kind`.
+    /// The word that takes the minimum of `token << 3 | kind`.
     pub fn word(&mut self) -> SliceMut<'_, u32> {
         self.word.reborrow()
     }

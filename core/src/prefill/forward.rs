@@ -33,7 +33,7 @@ impl MoeLayer {
     /// Runs the layer: `x` and `out` are tokens x width, on the backend's device.
     ///
     /// With [`Options::checked`] it waits for the stream and reports the first
-    /// token with a non-finite input, score or hidden value; without, it
+    /// token with a value that is not finite, and of which step it is; without, it
     /// returns as soon as everything is launched (unless timed).
     ///
     /// # Errors
@@ -267,6 +267,7 @@ impl Chunk<'_> {
         Combine::new(y, map, routes, shared, out)?
             .per_expert(scale, bias)?
             .options(layer.factors)
+            .report(self.checked.then_some(report))
             .launch(backend)?;
         let read = rows + if shared.is_some() { tokens } else { 0 };
         timeline.end(Phase::Combine, 4 * ((read + tokens) * layer.width() + 2 * rows), 0)
@@ -401,14 +402,24 @@ impl Hidden<'_> {
             None => Ok(()),
         };
         if self.fused {
-            SwiGluQuantize::new(gate_up, out)?.report(report, map)?.launch(self.backend)?;
+            let op = SwiGluQuantize::new(gate_up, out)?;
+            match map {
+                Some(_) => op.report(report, map)?,
+                None => op.report_shared(report),
+            }
+            .launch(self.backend)?;
             return end(Phase::SwiGluQuantize, 8 * rows * ffn + q8_bytes);
         }
         let hidden = MatrixMut::dense("hidden", &mut *self.hidden, rows, ffn)?;
         SwiGlu::new(gate_up, hidden)?.launch(self.backend)?;
         end(Phase::SwiGlu, 12 * rows * ffn)?;
         let hidden = Matrix::dense("hidden", &*self.hidden, rows, ffn)?;
-        QuantizeRows::new(hidden, out)?.report_hidden(report, map)?.launch(self.backend)?;
+        let op = QuantizeRows::new(hidden, out)?;
+        match map {
+            Some(_) => op.report_hidden(report, map)?,
+            None => op.report_shared(report),
+        }
+        .launch(self.backend)?;
         end(Phase::QuantizeHidden, 4 * rows * ffn + q8_bytes)
     }
 }

@@ -159,7 +159,7 @@ fn report_rows(
 
 fn report(to: &mut ops::ReportTo<'_>, token: u32, kind: u32) {
     let word = read(to.word().as_slice())[0];
-    write(to.word(), &[word.min(token << 2 | kind)]);
+    write(to.word(), &[word.min(token << 3 | kind)]);
 }
 
 struct Moment(Instant);
@@ -427,6 +427,20 @@ impl MoeOps for ReferenceBackend {
         let with = reference::CombineWith { shared, affine, options: op.factors() };
         let values = reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), &with);
         write_matrix(op.out(), &values);
+        let score = op.shared().and_then(|s| s.score).map(read_matrix).unwrap_or_default();
+        if let Some(to) = op.report_to() {
+            let (output, shared_score) = (to.value_kind(), to.header_kind());
+            for (token, row) in values.chunks_exact(y.cols()).enumerate() {
+                if row.iter().any(|v| !v.is_finite()) {
+                    report(to, token as u32, output);
+                }
+            }
+            for (token, score) in score.iter().enumerate() {
+                if !score.is_finite() {
+                    report(to, token as u32, shared_score);
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -217,6 +217,14 @@ impl<'a> SwiGluQuantize<'a> {
         Ok(self)
     }
 
+    /// Reports hidden activations of a shared expert, whose rows are tokens.
+    #[must_use]
+    pub fn report_shared(mut self, report: Option<&'a mut Report>) -> Self {
+        let kind = NonFinite::SharedHidden;
+        self.report = report.map(|r| ReportTo::new(r, kind, kind));
+        self
+    }
+
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
@@ -283,6 +291,7 @@ pub struct Combine<'a> {
     bias: Option<Matrix<'a>>,
     options: CombineOptions,
     out: MatrixMut<'a>,
+    report: Option<ReportTo<'a>>,
 }
 
 /// Factors of a sum; each is 1, and changes nothing, unless it is set.
@@ -328,7 +337,15 @@ impl<'a> Combine<'a> {
             }
         }
         let (scale, bias, options) = (None, None, CombineOptions::default());
-        Ok(Self { y, map, routes, shared, scale, bias, options, out })
+        Ok(Self { y, map, routes, shared, scale, bias, options, out, report: None })
+    }
+
+    /// Reports the first token with an output value or a shared score that is not finite. What
+    /// is not finite in `y` or in the shared expert's rows is not finite in the output.
+    #[must_use]
+    pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
+        self.report = report.map(|r| ReportTo::new(r, NonFinite::Output, NonFinite::SharedScore));
+        self
     }
 
     /// Rows become `fma(y, scale, bias)` of their expert before they are weighed:
@@ -400,6 +417,7 @@ impl Operation for Combine<'_> {
             }
         }
         to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.out.rows())?;
         to.reads("map", Some(self.map))?;
         self.routes.read(&to.name("routes"), to.backend)
     }
@@ -418,11 +436,20 @@ impl Operation for Combine<'_> {
             None => "alone",
         }
     }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
+    }
 }
 
 impl<'a> Checked<Combine<'a>> {
     /// Output tokens.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
         &mut self.0.out
+    }
+
+    /// Where to report, if anywhere: an output as a value, the shared score as a header.
+    pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
+        self.0.report.as_mut()
     }
 }

@@ -58,6 +58,14 @@ impl<'a> QuantizeRows<'a> {
         Ok(self)
     }
 
+    /// Reports hidden activations of a shared expert, whose rows are tokens.
+    #[must_use]
+    pub fn report_shared(mut self, report: Option<&'a mut Report>) -> Self {
+        let kind = NonFinite::SharedHidden;
+        self.report = report.map(|r| ReportTo::new(r, kind, kind));
+        self
+    }
+
     /// Input rows.
     pub fn x(&self) -> Matrix<'a> {
         self.x

@@ -111,6 +111,8 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             let routing = Routing::new(8, 3, 13, Random);
             let case = CombineCase { shared, values, ..combine(routing, 200) };
             cases.push(of(Size::Quick, case));
+            let case = CombineCase { scaled: true, biased: true, ..case };
+            cases.push(of(Size::Quick, case));
         }
         for &(experts, k, tokens, width, choice, gap, offset) in &COMBINES[1..9] {
             let routing = Routing::new(experts, k, tokens, choice);
@@ -181,8 +183,9 @@ fn activations(cases: &mut Vec<Case>) {
                     offset: 0,
                 };
                 let mut add = |case| cases.push(of(Size::Quick, case));
-                for &values in VALUES {
-                    add(SwiGluCase { values, ..case });
+                // Plain SwiGLU of all values stands above.
+                if activation != Activation::SwiGlu {
+                    VALUES.iter().for_each(|&values| add(SwiGluCase { values, ..case }));
                 }
                 for (scaled, biased) in [(true, false), (false, true), (true, true)] {
                     add(SwiGluCase { scaled, biased, ..case });

@@ -193,11 +193,13 @@ impl Op for CombineCase {
         let (scale, bias) = (of_experts(23, 1)?, of_experts(24, width)?);
         let scale = if self.scaled { Some(scale.view()?) } else { None };
         let bias = if self.biased { Some(bias.view()?) } else { None };
+        let mut report = Report::new(backend)?;
         Combine::new(y.view()?, &mapped.map, routes, shared, out.view()?)?
             .per_expert(scale, bias)?
             .options(self.options)
+            .report(Some(&mut report))
             .launch(backend)?;
-        Ok(vec![out.read(backend, "tokens")?])
+        Ok(vec![out.read(backend, "tokens")?, report_output(backend, &report)?])
     }
 }
 

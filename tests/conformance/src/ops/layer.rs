@@ -3,6 +3,7 @@
 use strata_core::backend::ops::{GateUpOrder, MatrixMut};
 use strata_core::backend::{Backend, DeviceRoutes};
 use strata_core::format::random_blocks;
+use strata_core::numerics::f16_to_f32;
 use strata_core::prefill::{
     Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
     Tensor, Workspace,
@@ -68,6 +69,24 @@ pub enum Trouble {
     Row(usize, f32),
     /// One score of this token is this.
     Score(usize, f32),
+    /// The first block of this tensor of Q8_0, of its first expert, has a scale of these f16 bits.
+    Weights(&'static str, u16),
+    /// The first weight of the shared expert's gate is this.
+    SharedGate(f32),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Input(token, value) => write!(f, "input-{token}={value}"),
+            Self::Row(token, value) => write!(f, "row-{token}={value:e}"),
+            Self::Score(token, value) => write!(f, "score-{token}={value}"),
+            Self::Weights(what, scale) => {
+                write!(f, "{}={}", what.replace(' ', "-"), f16_to_f32(*scale))
+            }
+            Self::SharedGate(value) => write!(f, "shared-gate-weight={value}"),
+        }
+    }
 }
 
 /// A call of a layer.
@@ -138,7 +157,7 @@ impl LayerCase {
                 Trouble::Row(token, value) => {
                     x[token * self.shape.width..][..self.shape.width].fill(value);
                 }
-                Trouble::Score(..) => {}
+                Trouble::Score(..) | Trouble::Weights(..) | Trouble::SharedGate(_) => {}
             }
         }
         x
@@ -173,7 +192,15 @@ impl LayerCase {
         let LayerShape { experts, k, width, ffn, gate, up, down, order } = self.shape;
         let tensor = |part: Part| {
             let Part { ty, experts, rows, cols, .. } = part;
-            Tensor::dense(backend, part.what, part.blocks().into(), ty, experts, rows, cols)
+            let mut blocks = part.blocks();
+            for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+                if let Trouble::Weights(what, scale) = *trouble
+                    && what == part.what
+                {
+                    blocks[..2].copy_from_slice(&scale.to_le_bytes());
+                }
+            }
+            Tensor::dense(backend, part.what, blocks.into(), ty, experts, rows, cols)
         };
         let gate_up = match up {
             Some(up) => GateUpWeights::Separate {
@@ -198,7 +225,15 @@ impl LayerCase {
             };
             let down = tensor(Part::new("shared down", ty, 1, width, ffn, 14))?;
             let gate = match gated {
-                true => Some(Router::new(backend, &Values::Normal.fill(15, 1, width), 1, width)?),
+                true => {
+                    let mut gate = Values::Normal.fill(15, 1, width);
+                    for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+                        if let Trouble::SharedGate(value) = *trouble {
+                            gate[0] = value;
+                        }
+                    }
+                    Some(Router::new(backend, &gate, 1, width)?)
+                }
                 false => None,
             };
             layer = layer.with_shared(SharedExpert { gate_up, down, gate })?;

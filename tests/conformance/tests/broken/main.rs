@@ -63,6 +63,8 @@ fn every_fault_is_caught() {
         (Fault::NoProduct, "mmq/q5_0/dense/T=67"),
         (Fault::NoReport, "quantize/D4/identity/T=11/cols=580/one-nan/checked"),
         (Fault::NoReport, "error=token-13-an-input-value-is-not-finite/"),
+        (Fault::NoReport, "error=token-0-an-output-value"),
+        (Fault::NoReport, "combine/shared-gated/E=8,k=3,random/T=13/width=200/nans"),
         (Fault::ProductGap, "row-gap"),
         (Fault::RareProduct, "state/runs=1000/mmq/q2_K"),
         (Fault::LateRows, "invariance/q8_0/"),
