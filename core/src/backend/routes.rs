@@ -190,6 +190,12 @@ impl<'a> RoutesView<'a> {
         self.last_use.read(what, backend)
     }
 
+    /// Each choice as a token of its own: `tokens * k` tokens of one expert.
+    #[must_use]
+    pub fn each(self) -> Self {
+        Self { tokens: self.tokens * self.k, k: 1, ..self }
+    }
+
     /// Expert ids, each in `0..experts`.
     pub fn ids(&self) -> Slice<'a, i32> {
         self.ids

@@ -178,39 +178,47 @@ impl Chunk<'_> {
         timeline.end(Phase::Map, 4 * (3 * rows + layer.experts() + 1), 0)?;
         let map = &*map;
 
-        // Where weights are on the experts' inputs: each token times its one weight, which is the
-        // sum of one row.
-        let experts_read = match &mut workspace.weighed {
-            Some(space) => space.weigh(backend, x, routes)?,
-            None => x,
+        // Where weights are on the experts' inputs: each choice of a token, times its weight, is a
+        // token of its own. It is looked at before: a weight is at most 1.
+        let (experts_read, map_read) = match &mut workspace.weighed {
+            Some(space) => {
+                if self.checked {
+                    let layout = layer.gate_up.products()[0].0.ty().layout();
+                    let out = Q8RowsMut::new(&mut workspace.input, layout, tokens, x.cols())?;
+                    QuantizeRows::new(x, out)?.report(Some(&mut *report)).launch(backend)?;
+                }
+                space.weigh(backend, x, routes)?
+            }
+            None => (x, map),
         };
-
         // 3. and 4. quantize, gate and up; types of one layout share the blocks
         let (ffn, order) = (layer.ffn(), layer.gate_up.order());
+        let read = experts_read.rows();
         let mut layout = None;
         for (tensor, column) in layer.gate_up.products() {
             if layout != Some(tensor.ty().layout()) {
                 layout = Some(tensor.ty().layout());
-                let report = self.checked.then_some(&mut *report);
+                let looks = self.checked && !layer.weighs_input();
+                let report = looks.then_some(&mut *report);
                 quantize_input(
                     backend,
                     options.quant,
                     experts_read,
-                    map,
+                    map_read,
                     tensor.ty(),
                     &mut workspace.input,
                     report,
                 )?;
-                let written = if options.quant == QuantMode::Indexed { tokens } else { rows };
+                let written = if options.quant == QuantMode::Indexed { read } else { rows };
                 timeline.end(
                     Phase::Quantize,
-                    x.rows() * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
+                    read * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
                     0,
                 )?;
             }
             let (act_rows, rows_of) = match options.quant {
-                QuantMode::Indexed => (tokens, Rows::Indexed(map)),
-                _ => (rows, Rows::Experts(map)),
+                QuantMode::Indexed => (read, Rows::Indexed(map_read)),
+                _ => (rows, Rows::Experts(map_read)),
             };
             let activations =
                 Q8Rows::new(&workspace.input, tensor.ty().layout(), act_rows, layer.width())?;

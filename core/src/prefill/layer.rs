@@ -394,17 +394,16 @@ impl MoeLayer {
     }
 
     /// With factors of the sum. Where experts are not weighed behind them, the router's weights
-    /// multiply their input; only layers of one expert per token can do so.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where k is not 1 and experts are weighed before them.
-    pub fn with_factors(mut self, factors: CombineOptions) -> Result<Self> {
-        if !factors.weighed && self.k != 1 {
-            let what = "experts per token of weights on inputs";
-            return Err(Error::invalid(what, self.k, "1"));
-        }
+    /// multiply their input.
+    #[must_use]
+    pub fn with_factors(mut self, factors: CombineOptions) -> Self {
         self.factors = factors;
-        Ok(self)
+        self
+    }
+
+    /// Whether the router's weights multiply what experts read.
+    pub(super) fn weighs_input(&self) -> bool {
+        !self.factors.weighed
     }
 
     /// With a router.

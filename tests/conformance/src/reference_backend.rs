@@ -517,6 +517,11 @@ impl ModelOps for ReferenceBackend {
                 let y = read_matrix(y);
                 rows(&|i, x| reference::add(x, y[i]))
             }
+            ops::By::Multiply(y) => {
+                let y = read_matrix(y);
+                rows(&|i, x| reference::multiply(x, y[i]))
+            }
+            ops::By::Copy(y) => read_matrix(y),
             ops::By::Bias(b) => {
                 let b = read(b);
                 rows(&|i, x| reference::add(x, b[i % cols]))
@@ -526,6 +531,10 @@ impl ModelOps for ReferenceBackend {
             ops::By::SigmoidGate(gate) => {
                 let (each, gate) = (cols / gate.cols(), read_matrix(gate));
                 rows(&|i, x| reference::gate(x, gate[i / each]))
+            }
+            ops::By::SiluGate(gate) => {
+                let (each, gate) = (cols / gate.cols(), read_matrix(gate));
+                rows(&|i, x| reference::silu_gate(x, gate[i / each]))
             }
         };
         write_matrix(op.x(), &values);
@@ -602,8 +611,10 @@ fn norms(x: &[f32], kind: ops::NormKind<'_>, group: usize, eps: f32) -> Vec<f32>
     let (weight, bias) = match kind {
         ops::NormKind::Rms(weight) => (weight.map(read), None),
         ops::NormKind::Layer(weight, bias) => (Some(read(weight)), Some(read(bias))),
+        ops::NormKind::L2 => (None, None),
     };
     let one = |x: &[f32]| match (&weight, &bias) {
+        _ if matches!(kind, ops::NormKind::L2) => reference::l2_norm(x, eps),
         (Some(weight), Some(bias)) => reference::layer_norm(x, weight, bias, eps),
         (weight, _) => reference::rms_norm(x, weight.as_deref(), eps),
     };
