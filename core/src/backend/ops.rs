@@ -21,6 +21,7 @@ use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 
 mod attention;
+mod cost;
 mod launch;
 mod matrix;
 mod model;
@@ -31,8 +32,10 @@ mod quantize;
 mod routing;
 
 pub use attention::{AppendKv, Attend};
-pub use launch::Output;
+pub use cost::Cost;
+use cost::Moved;
 use launch::{Admission, Operation};
+pub use launch::{Launch, Output};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
 pub use model::{By, Embed, FloatMatrix, FloatProduct, Pointwise, Rope, Table};
 pub use moe::{

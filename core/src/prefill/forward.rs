@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::cost::Cost;
 use super::layer::{Affine, MoeLayer, Router, SharedExpert};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
@@ -14,7 +13,7 @@ use crate::backend::ops::{
 use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
 use crate::error::{agree, same_device};
 use crate::format::WeightType;
-use crate::{Error, Result, q8_1};
+use crate::{Error, Result};
 
 /// Where the experts of each token come from.
 #[derive(Clone, Copy)]
@@ -58,7 +57,7 @@ impl MoeLayer {
             if checked {
                 workspace.report.reset(backend)?;
             }
-            let chunk = Chunk { layer: self, backend, range: range.clone(), checked };
+            let chunk = Chunk { layer: self, range: range.clone(), checked };
             chunk.run(workspace, x.row_range(range)?, routing, out, &mut timeline)?;
             if checked {
                 workspace.report.check(backend, start)?;
@@ -128,7 +127,6 @@ impl MoeLayer {
 /// Some consecutive tokens on their way through the layer.
 struct Chunk<'a> {
     layer: &'a MoeLayer,
-    backend: &'a dyn Backend,
     range: Range<usize>,
     checked: bool,
 }
@@ -142,7 +140,7 @@ impl Chunk<'_> {
         out: &mut MatrixMut<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let (layer, backend, tokens) = (self.layer, self.backend, x.rows());
+        let (layer, tokens) = (self.layer, x.rows());
         let rows = tokens * layer.k;
         let Workspace { scores, routes, map, report, shared, options, .. } = workspace;
 
@@ -156,17 +154,12 @@ impl Chunk<'_> {
             }
             Routing::Router | Routing::Input(_) => {
                 let router = layer.router.as_ref().expect("checked before the first chunk");
-                let (width, experts) = (layer.width(), layer.experts());
+                let experts = layer.experts();
                 let read = match routing {
                     Routing::Input(input) => input.row_range(self.range.clone())?,
                     _ => x,
                 };
-                score(backend, read, router, scores, experts)?;
-                timeline.end(
-                    Phase::Router,
-                    4 * (tokens * (width + experts) + width * experts),
-                    2 * tokens * width * experts,
-                )?;
+                score(timeline, Phase::Router, read, router, scores, experts)?;
                 let scores = Matrix::dense("scores", &*scores, tokens, experts)?;
                 self.top_k(scores, routes, report, timeline)?;
                 routes.view()
@@ -174,8 +167,7 @@ impl Chunk<'_> {
         };
 
         // 2. map
-        MapRoutes::new(routes, map)?.launch(backend)?;
-        timeline.end(Phase::Map, 4 * (3 * rows + layer.experts() + 1), 0)?;
+        timeline.launch(Phase::Map, MapRoutes::new(routes, map)?)?;
         let map = &*map;
 
         // Where weights are on the experts' inputs: each choice of a token, times its weight, is a
@@ -185,9 +177,10 @@ impl Chunk<'_> {
                 if self.checked {
                     let layout = layer.gate_up.products()[0].0.ty().layout();
                     let out = Q8RowsMut::new(&mut workspace.input, layout, tokens, x.cols())?;
-                    QuantizeRows::new(x, out)?.report(Some(&mut *report)).launch(backend)?;
+                    let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
+                    timeline.launch(Phase::Quantize, look)?;
                 }
-                space.weigh(backend, x, routes)?
+                space.weigh(timeline, x, routes)?
             }
             None => (x, map),
         };
@@ -201,19 +194,13 @@ impl Chunk<'_> {
                 let looks = self.checked && !layer.weighs_input();
                 let report = looks.then_some(&mut *report);
                 quantize_input(
-                    backend,
+                    timeline,
                     options.quant,
                     experts_read,
                     map_read,
                     tensor.ty(),
                     &mut workspace.input,
                     report,
-                )?;
-                let written = if options.quant == QuantMode::Indexed { read } else { rows };
-                timeline.end(
-                    Phase::Quantize,
-                    read * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
-                    0,
                 )?;
             }
             let (act_rows, rows_of) = match options.quant {
@@ -225,14 +212,12 @@ impl Chunk<'_> {
             let dst = workspace.gate_up.slice_mut(column..)?;
             let stride = order.parts() * ffn;
             let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), stride)?;
-            Product::new(tensor.weights(), activations, rows_of, dst)?.launch(backend)?;
-            let cost = Cost::product(tensor, rows, act_rows)?;
-            timeline.end(Phase::GateUp, cost.bytes, cost.ops)?;
+            let product = Product::new(tensor.weights(), activations, rows_of, dst)?;
+            timeline.launch(Phase::GateUp, product)?;
         }
 
         // 5. and 6. SwiGLU and quantize
         let mut hidden = Hidden {
-            backend,
             rows,
             ffn,
             order,
@@ -243,23 +228,19 @@ impl Chunk<'_> {
             fused: options.fused,
         };
         let report_hidden = self.checked.then_some(&mut *report);
-        hidden.run(layer.down.ty(), report_hidden, Some(map), Some(timeline))?;
+        hidden.run(layer.down.ty(), report_hidden, Some(map), timeline)?;
 
         // 7. down
         let activations = Q8Rows::new(&workspace.hidden_q8, layer.down.ty().layout(), rows, ffn)?;
         let dst = MatrixMut::dense("down", &mut workspace.down, rows, layer.width())?;
-        Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?
-            .launch(backend)?;
-        let cost = Cost::product(&layer.down, rows, rows)?;
-        timeline.end(Phase::Down, cost.bytes, cost.ops)?;
+        let product = Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?;
+        timeline.launch(Phase::Down, product)?;
 
         // 8. shared expert and combine
         let shared = match (&layer.shared, shared) {
             (Some(expert), Some(space)) => {
                 let report = self.checked.then_some(&mut *report);
-                self.shared(expert, space, options.fused, x, report)?;
-                let cost = Cost::shared(expert, tokens)?;
-                timeline.end(Phase::Shared, cost.bytes, cost.ops)?;
+                self.shared(expert, space, options.fused, x, report, timeline)?;
                 let score = match expert.gate {
                     Some(_) => Some(Matrix::dense("shared score", &space.score, tokens, 1)?),
                     None => None,
@@ -272,13 +253,11 @@ impl Chunk<'_> {
         let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
         let out = out.reborrow().row_range(self.range.clone())?;
         let (scale, bias) = layer.experts.down()?;
-        Combine::new(y, map, routes, shared, out)?
+        let combine = Combine::new(y, map, routes, shared, out)?
             .per_expert(scale, bias)?
             .options(layer.factors)
-            .report(self.checked.then_some(report))
-            .launch(backend)?;
-        let read = rows + if shared.is_some() { tokens } else { 0 };
-        timeline.end(Phase::Combine, 4 * ((read + tokens) * layer.width() + 2 * rows), 0)
+            .report(self.checked.then_some(report));
+        timeline.launch(Phase::Combine, combine)
     }
 
     fn top_k(
@@ -288,16 +267,14 @@ impl Chunk<'_> {
         report: &mut Report,
         timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let rows = scores.rows() * self.layer.k;
         let bias = |of: fn(&Router) -> &Option<Buffer<f32>>| {
             self.layer.router.as_ref().and_then(|router| of(router).as_ref()).map(Buffer::view)
         };
         let (score, selection) = (bias(|r| &r.score_bias), bias(|r| &r.selection_bias));
-        TopK::new(scores, &self.layer.router_options, routes)?
+        let top_k = TopK::new(scores, &self.layer.router_options, routes)?
             .bias(score, selection)?
-            .report(self.checked.then_some(report))
-            .launch(self.backend)?;
-        timeline.end(Phase::TopK, 4 * (scores.rows() * scores.cols() + 2 * rows), 0)
+            .report(self.checked.then_some(report));
+        timeline.launch(Phase::TopK, top_k)
     }
 
     /// The shared expert's rows, one per token, and its score.
@@ -308,10 +285,11 @@ impl Chunk<'_> {
         fused: bool,
         x: Matrix<'_>,
         mut report: Option<&mut Report>,
+        timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let (backend, tokens, ffn) = (self.backend, x.rows(), expert.down.cols());
+        let (tokens, ffn) = (x.rows(), expert.down.cols());
         if let Some(gate) = &expert.gate {
-            score(backend, x, gate, &mut space.score, 1)?;
+            score(timeline, Phase::Shared, x, gate, &mut space.score, 1)?;
         }
         let order = expert.gate_up.order();
         let mut layout = None;
@@ -320,16 +298,17 @@ impl Chunk<'_> {
             if layout != Some(wanted) {
                 layout = Some(wanted);
                 let out = Q8RowsMut::new(&mut space.input, wanted, tokens, x.cols())?;
-                QuantizeRows::new(x, out)?.report(report.as_deref_mut()).launch(backend)?;
+                let quantize = QuantizeRows::new(x, out)?.report(report.as_deref_mut());
+                timeline.launch(Phase::Shared, quantize)?;
             }
             let activations = Q8Rows::new(&space.input, wanted, tokens, x.cols())?;
             let dst = space.gate_up.slice_mut(column..)?;
             let stride = order.parts() * ffn;
             let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), stride)?;
-            Product::new(tensor.weights(), activations, Rows::Dense, dst)?.launch(backend)?;
+            let product = Product::new(tensor.weights(), activations, Rows::Dense, dst)?;
+            timeline.launch(Phase::Shared, product)?;
         }
         let mut hidden = Hidden {
-            backend,
             rows: tokens,
             ffn,
             order,
@@ -339,29 +318,31 @@ impl Chunk<'_> {
             out: &mut space.hidden_q8,
             fused,
         };
-        hidden.run(expert.down.ty(), report, None, None)?;
+        hidden.run(expert.down.ty(), report, None, timeline)?;
         let layout = expert.down.ty().layout();
         let activations = Q8Rows::new(&space.hidden_q8, layout, tokens, ffn)?;
         let dst = MatrixMut::dense("shared down", &mut space.down, tokens, x.cols())?;
-        Product::new(expert.down.weights(), activations, Rows::Dense, dst)?.launch(backend)
+        let product = Product::new(expert.down.weights(), activations, Rows::Dense, dst)?;
+        timeline.launch(Phase::Shared, product)
     }
 }
 
 /// Scores of `experts` router rows.
 fn score(
-    backend: &dyn Backend,
+    timeline: &mut Timeline<'_>,
+    phase: Phase,
     x: Matrix<'_>,
     router: &Router,
     scores: &mut Buffer<f32>,
     experts: usize,
 ) -> Result<()> {
     let out = MatrixMut::dense("scores", scores, x.rows(), experts)?;
-    RouterScores::new(x, router.matrix(), out)?.launch(backend)
+    timeline.launch(phase, RouterScores::new(x, router.matrix(), out)?)
 }
 
 /// The input in the layout of `ty`, in the order the mode wants.
 fn quantize_input(
-    backend: &dyn Backend,
+    timeline: &mut Timeline<'_>,
     mode: QuantMode,
     x: Matrix<'_>,
     map: &RoutingMap,
@@ -371,16 +352,20 @@ fn quantize_input(
 ) -> Result<()> {
     let rows = if mode == QuantMode::Indexed { x.rows() } else { map.rows() };
     let out = Q8RowsMut::new(out, ty.layout(), rows, x.cols())?;
+    let phase = Phase::Quantize;
     match mode {
-        QuantMode::Scatter => QuantizeScatter::new(x, map, out)?.report(report).launch(backend),
-        QuantMode::Gather => QuantizeRows::gather(x, map, out)?.report(report).launch(backend),
-        QuantMode::Indexed => QuantizeRows::new(x, out)?.report(report).launch(backend),
+        QuantMode::Scatter => {
+            timeline.launch(phase, QuantizeScatter::new(x, map, out)?.report(report))
+        }
+        QuantMode::Gather => {
+            timeline.launch(phase, QuantizeRows::gather(x, map, out)?.report(report))
+        }
+        QuantMode::Indexed => timeline.launch(phase, QuantizeRows::new(x, out)?.report(report)),
     }
 }
 
 /// SwiGLU and the quantization of what it gives.
 struct Hidden<'a> {
-    backend: &'a dyn Backend,
     rows: usize,
     ffn: usize,
     order: GateUpOrder,
@@ -397,37 +382,31 @@ impl Hidden<'_> {
         ty: WeightType,
         report: Option<&mut Report>,
         map: Option<&RoutingMap>,
-        mut timeline: Option<&mut Timeline<'_>>,
+        timeline: &mut Timeline<'_>,
     ) -> Result<()> {
         let (rows, ffn) = (self.rows, self.ffn);
         let cols = self.order.parts() * ffn;
         let gate_up = Matrix::dense("gate and up", self.gate_up, rows, cols)?;
         let gate_up = self.affine.gate_up(GateUp::new(gate_up, self.order)?, map)?;
         let out = Q8RowsMut::new(&mut *self.out, ty.layout(), rows, ffn)?;
-        let q8_bytes = q8_1::bytes(rows, ffn)?;
-        let mut end = |phase, bytes| match &mut timeline {
-            Some(timeline) => timeline.end(phase, bytes, 0),
-            None => Ok(()),
-        };
+        // Without a map it is the shared expert, whose rows are tokens.
+        let phase = |phase| if map.is_some() { phase } else { Phase::Shared };
         if self.fused {
             let op = SwiGluQuantize::new(gate_up, out)?;
-            match map {
+            let op = match map {
                 Some(_) => op.report(report, map)?,
                 None => op.report_shared(report),
-            }
-            .launch(self.backend)?;
-            return end(Phase::SwiGluQuantize, 8 * rows * ffn + q8_bytes);
+            };
+            return timeline.launch(phase(Phase::SwiGluQuantize), op);
         }
         let hidden = MatrixMut::dense("hidden", &mut *self.hidden, rows, ffn)?;
-        SwiGlu::new(gate_up, hidden)?.launch(self.backend)?;
-        end(Phase::SwiGlu, 12 * rows * ffn)?;
+        timeline.launch(phase(Phase::SwiGlu), SwiGlu::new(gate_up, hidden)?)?;
         let hidden = Matrix::dense("hidden", &*self.hidden, rows, ffn)?;
         let op = QuantizeRows::new(hidden, out)?;
-        match map {
+        let op = match map {
             Some(_) => op.report_hidden(report, map)?,
             None => op.report_shared(report),
-        }
-        .launch(self.backend)?;
-        end(Phase::QuantizeHidden, 4 * rows * ffn + q8_bytes)
+        };
+        timeline.launch(phase(Phase::QuantizeHidden), op)
     }
 }

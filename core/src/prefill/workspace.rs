@@ -2,6 +2,7 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
+use super::timing::{Phase, Timeline};
 use crate::backend::RoutesView;
 use crate::backend::ops::{By, Combine, MapRoutes, Matrix, MatrixMut, Pointwise};
 use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
@@ -78,27 +79,29 @@ impl WeighedSpace {
     /// the slots of the map of `routes`.
     pub(super) fn weigh<'a>(
         &'a mut self,
-        backend: &dyn Backend,
+        timeline: &mut Timeline<'_>,
         x: Matrix<'_>,
         routes: RoutesView<'_>,
     ) -> Result<(Matrix<'a>, &'a RoutingMap)> {
         let Self { rows, copies, k, width, .. } = self;
         let (k, width, count) = (*k, *width, x.rows() * *k);
-        MapRoutes::new(routes.each(), &mut self.map)?.launch(backend)?;
-        MapRoutes::new(self.routes.tokens(0..count)?, &mut self.identity)?.launch(backend)?;
+        let phase = Phase::Quantize;
+        timeline.launch(phase, MapRoutes::new(routes.each(), &mut self.map)?)?;
+        let identity = MapRoutes::new(self.routes.tokens(0..count)?, &mut self.identity)?;
+        timeline.launch(phase, identity)?;
         let read = match k {
             1 => x,
             _ => {
                 for choice in 0..k {
                     let every = copies.slice_mut(choice * width..count * width)?;
                     let every = MatrixMut::new("copies", every, x.rows(), width, k * width)?;
-                    Pointwise::new(every, By::Copy(x))?.launch(backend)?;
+                    timeline.launch(phase, Pointwise::new(every, By::Copy(x))?)?;
                 }
                 Matrix::dense("copies", &*copies, count, width)?
             }
         };
         let out = MatrixMut::dense("weighed tokens", &mut *rows, count, width)?;
-        Combine::new(read, &self.identity, routes.each(), None, out)?.launch(backend)?;
+        timeline.launch(phase, Combine::new(read, &self.identity, routes.each(), None, out)?)?;
         Ok((Matrix::dense("weighed tokens", &*rows, count, width)?, &self.map))
     }
 }

@@ -148,6 +148,15 @@ impl Operation for Embed<'_> {
         self.out.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        let row = match self.table {
+            Table::Quantized(w) => w.moved() / (w.experts() * w.rows()) as u64,
+            Table::Floats(m) => m.moved() / m.rows as u64,
+        };
+        let rows = row * self.out.rows() as u64;
+        Cost::bytes([self.ids().moved(), rows, self.out.moved()])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.out.reborrow())]
     }
@@ -207,6 +216,14 @@ impl Operation for FloatProduct<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.weights.moved(), self.out.moved()]).products(
+            self.x.rows(),
+            self.weights.rows,
+            self.x.cols(),
+        )
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -297,6 +314,15 @@ impl Operation for Rope<'_> {
 
     fn is_empty(&self) -> bool {
         self.x.is_empty() || self.cos.cols() == 0
+    }
+
+    fn cost(&self) -> Cost {
+        let (rows, turned) = (self.x.rows(), self.cos.cols());
+        let heads = self.x.cols() / self.head;
+        // Pairs are read and written; each token has its row of both tables.
+        let values = 8 * (rows * heads * 2 * turned) as u64;
+        let tables = 8 * (rows * turned) as u64;
+        Cost::bytes([values, tables, self.positions().moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -418,6 +444,17 @@ impl Operation for Pointwise<'_> {
 
     fn is_empty(&self) -> bool {
         self.x.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let operand = match &self.by {
+            By::Add(m) | By::Multiply(m) | By::SigmoidGate(m) | By::SiluGate(m) => m.moved(),
+            By::Bias(b) => b.moved(),
+            By::Scale(_) | By::Softcap(_) => 0,
+            // What stood there is not read.
+            By::Copy(m) => return Cost::bytes([m.moved(), self.x.moved()]),
+        };
+        Cost::bytes([2 * self.x.moved(), operand])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

@@ -123,6 +123,13 @@ impl<'a> GateUp<'a> {
         to.reads("map", map)
     }
 
+    fn moved(&self) -> u64 {
+        let affine = self.affine().map_or(0, |PerExpert { scale, bias, map }| {
+            scale.moved() + bias.moved() + map.map_or(0, |map| map.bounds().moved())
+        });
+        self.matrix.moved() + affine
+    }
+
     /// How hidden values come from gate and up.
     pub fn function(&self) -> Activation {
         self.activation
@@ -166,6 +173,10 @@ impl Operation for SwiGlu<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.gate_up.moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -246,6 +257,10 @@ impl Operation for SwiGluQuantize<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.gate_up.moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -424,6 +439,13 @@ impl Operation for Combine<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let routes = self.map.slot().moved() + self.routes.weights().moved();
+        let shared = self.shared.map_or(0, |shared| shared.y.moved() + shared.score.moved());
+        let affine = self.scale.moved() + self.bias.moved();
+        Cost::bytes([self.y.moved(), routes, shared, affine, self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

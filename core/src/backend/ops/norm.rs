@@ -60,6 +60,14 @@ fn kind_lives_on(kind: &NormKind<'_>, to: &Admission<'_>) -> Result<()> {
     }
 }
 
+fn moved(kind: &NormKind<'_>) -> u64 {
+    match kind {
+        NormKind::Rms(weight) => weight.moved(),
+        NormKind::Layer(weight, bias) => weight.moved() + bias.moved(),
+        NormKind::L2 => 0,
+    }
+}
+
 impl<'a> Norm<'a> {
     /// `out`: as x. `group`: the columns of x, or the values of one head; as many weights.
     ///
@@ -106,6 +114,10 @@ impl Operation for Norm<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), moved(&self.kind), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -181,6 +193,11 @@ impl Operation for AddNorm<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let sum = 2 * self.x.moved() + self.y.moved();
+        Cost::bytes([sum, moved(&self.kind), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

@@ -95,6 +95,10 @@ impl Operation for QuantizeRows<'_> {
         self.out.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.src().moved(), self.out.moved()])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Q8(self.out.reborrow())]
     }
@@ -171,6 +175,10 @@ impl Operation for QuantizeScatter<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.map.slot().moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
