@@ -7,6 +7,7 @@ use strata_core::gguf::TensorType;
 use strata_core::prefill::{
     ExpertOptions, GateUpWeights, MoeLayer, Router, Routing, SharedExpert, Tensor, Workspace,
 };
+use strata_core::q8_1::Sums;
 use strata_core::routing::{self, GroupScore, Groups, RouterOptions};
 use strata_core::{Error, Result};
 
@@ -182,7 +183,7 @@ fn load_moe(loader: &mut Loader<'_>, moe: &Moe) -> Result<MoeLayer> {
     };
     let layer = MoeLayer::new(gate_up, experts(loader, &moe.down, moe.experts)?, moe.used)?;
     let options = expert_options(loader, moe)?;
-    let layer = layer.with_experts(loader.backend, &options)?;
+    let layer = layer.with_experts(loader.backend, &options)?.with_sums(Sums::Codes);
     let router = loader.floats(&moe.router.weight)?;
     let router = Router::new(loader.backend, &router, moe.experts, moe.router.cols)?;
     let mut floats =
