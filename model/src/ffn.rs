@@ -4,6 +4,7 @@ use strata_core::activation::Activation;
 use strata_core::backend::Backend;
 use strata_core::backend::ops::{GateUp, GateUpOrder, Matrix, MatrixMut, SwiGlu};
 use strata_core::prefill::{MoeLayer, Routing, Workspace, load_planned};
+use strata_core::q8_1::Sums;
 use strata_core::{Error, Result};
 
 use crate::config;
