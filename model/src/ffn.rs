@@ -38,6 +38,7 @@ impl Ffn {
                 let plan = moe.plan(loader.gguf)?;
                 let (gguf, backend) = (loader.gguf, loader.backend);
                 let layer = load_planned(gguf, &plan, backend, &mut |at| loader.part(at))?;
+                let layer = layer.with_sums(Sums::Codes);
                 Ok(Self::Moe(Box::new(layer)))
             }
         }
