@@ -25,6 +25,7 @@ struct SwiGluQuantizeArgs {
     u32 interleaved;
     u32 vector;  // rows of gate_up, and the up half of each, are 16-aligned
     u32 aligned; // out is 16-aligned
+    u32 of_codes; // sums are of the codes, not of the values
     ExpertsArgs experts;
 };
 
@@ -110,7 +111,7 @@ template <Layout layout, bool any> DEVICE void swiglu_quantize(const SwiGluQuant
                 load_hidden(x, from, col, args);
             Codes codes;
             HeaderWord header;
-            const bool header_finite = encode<layout>(x, codes, header);
+            const bool header_finite = encode<layout>(x, args.of_codes, codes, header);
             if (!real || k_block >= args.k_blocks) continue;
             if (args.report.word)
                 report_block(args.report, x, header_finite, args.tokens ? args.tokens[row] : row);

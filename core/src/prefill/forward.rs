@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::layer::{Affine, MoeLayer, Router, SharedExpert};
+use super::layer::{Affine, MoeLayer, Router, SharedExpert, Tensor};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::{SharedSpace, Workspace};
@@ -12,7 +12,7 @@ use crate::backend::ops::{
 };
 use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
 use crate::error::{agree, same_device};
-use crate::format::WeightType;
+use crate::q8_1::Headers;
 use crate::{Error, Result};
 
 /// Where the experts of each token come from.
@@ -29,6 +29,11 @@ pub enum Routing<'a> {
 }
 
 impl MoeLayer {
+    /// Headers of the activations that a product with `tensor` reads.
+    fn headers(&self, tensor: &Tensor) -> Headers {
+        tensor.ty().layout().with(self.sums)
+    }
+
     /// Runs the layer: `x` and `out` are tokens x width, on the backend's device.
     ///
     /// With [`Options::checked`] it waits for the stream and reports the first
@@ -175,8 +180,8 @@ impl Chunk<'_> {
         let (experts_read, map_read) = match &mut workspace.weighed {
             Some(space) => {
                 if self.checked {
-                    let layout = layer.gate_up.products()[0].0.ty().layout();
-                    let out = Q8RowsMut::new(&mut workspace.input, layout, tokens, x.cols())?;
+                    let headers = layer.headers(layer.gate_up.products()[0].0);
+                    let out = Q8RowsMut::new(&mut workspace.input, headers, tokens, x.cols())?;
                     let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
                     timeline.launch(Phase::Quantize, look)?;
                 }
@@ -198,7 +203,7 @@ impl Chunk<'_> {
                     options.quant,
                     experts_read,
                     map_read,
-                    tensor.ty(),
+                    layer.headers(tensor),
                     &mut workspace.input,
                     report,
                 )?;
@@ -228,7 +233,7 @@ impl Chunk<'_> {
             fused: options.fused,
         };
         let report_hidden = self.checked.then_some(&mut *report);
-        hidden.run(layer.down.ty(), report_hidden, Some(map), timeline)?;
+        hidden.run(layer.headers(&layer.down), report_hidden, Some(map), timeline)?;
 
         // 7. down
         let activations = Q8Rows::new(&workspace.hidden_q8, layer.down.ty().layout(), rows, ffn)?;
@@ -294,7 +299,7 @@ impl Chunk<'_> {
         let order = expert.gate_up.order();
         let mut layout = None;
         for (tensor, column) in expert.gate_up.products() {
-            let wanted = tensor.ty().layout();
+            let wanted = self.layer.headers(tensor);
             if layout != Some(wanted) {
                 layout = Some(wanted);
                 let out = Q8RowsMut::new(&mut space.input, wanted, tokens, x.cols())?;
@@ -318,7 +323,7 @@ impl Chunk<'_> {
             out: &mut space.hidden_q8,
             fused,
         };
-        hidden.run(expert.down.ty(), report, None, timeline)?;
+        hidden.run(self.layer.headers(&expert.down), report, None, timeline)?;
         let layout = expert.down.ty().layout();
         let activations = Q8Rows::new(&space.hidden_q8, layout, tokens, ffn)?;
         let dst = MatrixMut::dense("shared down", &mut space.down, tokens, x.cols())?;
@@ -340,18 +345,18 @@ fn score(
     timeline.launch(phase, RouterScores::new(x, router.matrix(), out)?)
 }
 
-/// The input in the layout of `ty`, in the order the mode wants.
+/// The input with `headers`, in the order the mode wants.
 fn quantize_input(
     timeline: &mut Timeline<'_>,
     mode: QuantMode,
     x: Matrix<'_>,
     map: &RoutingMap,
-    ty: WeightType,
+    headers: Headers,
     out: &mut Buffer<u8>,
     report: Option<&mut Report>,
 ) -> Result<()> {
     let rows = if mode == QuantMode::Indexed { x.rows() } else { map.rows() };
-    let out = Q8RowsMut::new(out, ty.layout(), rows, x.cols())?;
+    let out = Q8RowsMut::new(out, headers, rows, x.cols())?;
     let phase = Phase::Quantize;
     match mode {
         QuantMode::Scatter => {
@@ -379,7 +384,7 @@ struct Hidden<'a> {
 impl Hidden<'_> {
     fn run(
         &mut self,
-        ty: WeightType,
+        headers: Headers,
         report: Option<&mut Report>,
         map: Option<&RoutingMap>,
         timeline: &mut Timeline<'_>,
@@ -388,7 +393,7 @@ impl Hidden<'_> {
         let cols = self.order.parts() * ffn;
         let gate_up = Matrix::dense("gate and up", self.gate_up, rows, cols)?;
         let gate_up = self.affine.gate_up(GateUp::new(gate_up, self.order)?, map)?;
-        let out = Q8RowsMut::new(&mut *self.out, ty.layout(), rows, ffn)?;
+        let out = Q8RowsMut::new(&mut *self.out, headers, rows, ffn)?;
         // Without a map it is the shared expert, whose rows are tokens.
         let phase = |phase| if map.is_some() { phase } else { Phase::Shared };
         if self.fused {
