@@ -8,7 +8,7 @@ use strata_core::backend::ops::{
 };
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::numerics::canonical;
-use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Headers, k_blocks};
 use strata_core::routing::{ChooseSpace, RouterBias, choose};
 
 use crate::CpuBackend;
@@ -126,7 +126,7 @@ impl MoeOps for CpuBackend {
         let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (gate_up, tokens) = (op.gate_up(), op.tokens().map(memory::values));
-        let (out_rows, layout) = (op.out().rows(), op.out().layout());
+        let (out_rows, headers) = (op.out().rows(), op.out().headers());
         let matrix = gate_up.matrix();
         let x = Input {
             values: memory::values(matrix.data()),
@@ -145,7 +145,7 @@ impl MoeOps for CpuBackend {
                     tokens,
                     out,
                     out_rows,
-                    layout,
+                    headers,
                     rows: rows(task),
                     reporter: reporter.as_ref(),
                 });
@@ -239,7 +239,7 @@ struct QuantizedHidden<'a> {
     tokens: Option<&'a [u32]>,
     out: Parts<'a, u8>,
     out_rows: usize,
-    layout: Layout,
+    headers: Headers,
     rows: Range<usize>,
     reporter: Option<&'a Reporter>,
 }
@@ -258,7 +258,7 @@ impl SimdWork for QuantizedHidden<'_> {
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
                 let out = out.as_mut_array().expect("a part as long as a block");
                 // SAFETY: inside a `run` of S.
-                let seen = unsafe { q8::block::<S>(&values, self.layout, out) };
+                let seen = unsafe { q8::block::<S>(&values, self.headers, out) };
                 if let Some(reporter) = self.reporter {
                     reporter.block(self.tokens.map_or(row, |tokens| tokens[row] as usize), seen);
                 }

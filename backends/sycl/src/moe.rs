@@ -200,6 +200,7 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             k_blocks: size(out.k_blocks()),
             layout: out.layout() as u32,
+            of_codes: out.headers().sums as u32,
             interleaved: order(gate_up),
             ..Step::default()
         };

@@ -16,7 +16,7 @@ use super::{
     SliceMut, TokenBatch,
 };
 use crate::error::{NonFinite, agree, same_device};
-use crate::q8_1::{self, Layout};
+use crate::q8_1::{self, Headers, Layout};
 use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 

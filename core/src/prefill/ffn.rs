@@ -8,8 +8,7 @@ use crate::backend::ops::{
     SwiGlu, SwiGluQuantize,
 };
 use crate::backend::{Buffer, Report, RoutingMap};
-use crate::format::WeightType;
-use crate::q8_1::Layout;
+use crate::q8_1::{Headers, Sums};
 
 /// A network that each row goes through: one for all of them, or the row's expert.
 pub(super) struct Ffn<'a> {
@@ -26,6 +25,8 @@ pub(super) struct Ffn<'a> {
     pub(super) gather: bool,
     /// Whether SwiGLU and the quantization after it are one step.
     pub(super) fused: bool,
+    /// What the sums in headers are of.
+    pub(super) sums: Sums,
     /// Whether the quantization of the input reports.
     pub(super) looks: bool,
 }
@@ -50,6 +51,11 @@ impl Ffn<'_> {
         }
     }
 
+    /// Headers of the activations that a product with `tensor` reads.
+    fn headers(&self, tensor: &Tensor) -> Headers {
+        tensor.ty().layout().with(self.sums)
+    }
+
     /// A phase of the layer, or all of a network that every token goes through.
     fn phase(&self, phase: Phase) -> Phase {
         if self.map.is_some() { phase } else { Phase::Shared }
@@ -66,11 +72,11 @@ impl Ffn<'_> {
         let (rows, width, ffn) = (self.count(x.rows()), x.cols(), self.down.cols());
         let stride = self.gate_up.order().parts() * ffn;
         // Types of one layout share the blocks.
-        let mut layout = None;
+        let mut holds = None;
         for (tensor, column) in self.gate_up.products() {
-            let wanted = tensor.ty().layout();
-            if layout != Some(wanted) {
-                layout = Some(wanted);
+            let wanted = self.headers(tensor);
+            if holds != Some(wanted) {
+                holds = Some(wanted);
                 let report = report.as_deref_mut().filter(|_| self.looks);
                 self.quantize(timeline, x, wanted, &mut space.input, report)?;
             }
@@ -84,24 +90,24 @@ impl Ffn<'_> {
 
         self.hidden(timeline, rows, space, report)?;
 
-        let activations = Q8Rows::new(&space.hidden_q8, self.down.ty().layout(), rows, ffn)?;
+        let activations = Q8Rows::new(&space.hidden_q8, self.headers(self.down), rows, ffn)?;
         let dst = MatrixMut::dense("down", &mut space.down, rows, width)?;
         let order = self.map.map_or(Rows::Dense, Rows::Experts);
         let product = Product::new(self.down.weights(), activations, order, dst)?;
         timeline.launch(self.phase(Phase::Down), product)
     }
 
-    /// The input in a layout, as the rows read it.
+    /// The input with `headers`, as the rows read it.
     fn quantize(
         &self,
         timeline: &mut Timeline<'_>,
         x: Matrix<'_>,
-        layout: Layout,
+        headers: Headers,
         out: &mut Buffer<u8>,
         report: Option<&mut Report>,
     ) -> Result<()> {
         let phase = self.phase(Phase::Quantize);
-        let q8 = |rows| Q8RowsMut::new(out, layout, rows, x.cols());
+        let q8 = |rows| Q8RowsMut::new(out, headers, rows, x.cols());
         match self.rows {
             Rows::Experts(map) if self.gather => {
                 let gather = QuantizeRows::gather(x, map, q8(map.rows())?)?;
@@ -129,8 +135,8 @@ impl Ffn<'_> {
         let (order, ffn) = (self.gate_up.order(), self.down.cols());
         let gate_up = Matrix::dense("gate and up", &space.gate_up, rows, order.parts() * ffn)?;
         let gate_up = self.affine.gate_up(GateUp::new(gate_up, order)?, self.map)?;
-        let ty: WeightType = self.down.ty();
-        let out = Q8RowsMut::new(&mut space.hidden_q8, ty.layout(), rows, ffn)?;
+        let headers = self.headers(self.down);
+        let out = Q8RowsMut::new(&mut space.hidden_q8, headers, rows, ffn)?;
         if self.fused {
             let op = SwiGluQuantize::new(gate_up, out)?;
             let op = match self.map {

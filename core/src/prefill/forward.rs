@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::ffn::Ffn;
-use super::layer::{MoeLayer, Router};
+use super::layer::{MoeLayer, Router, Tensor};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::Workspace;
@@ -13,6 +13,7 @@ use crate::backend::ops::{
 };
 use crate::backend::{Backend, Buffer, DeviceRoutes, Report};
 use crate::error::{agree, same_device};
+use crate::q8_1::Headers;
 use crate::{Error, Result};
 
 /// Where the experts of each token come from.
@@ -29,6 +30,11 @@ pub enum Routing<'a> {
 }
 
 impl MoeLayer {
+    /// Headers of the activations that a product with `tensor` reads.
+    fn headers(&self, tensor: &Tensor) -> Headers {
+        tensor.ty().layout().with(self.sums)
+    }
+
     /// Runs the layer: `x` and `out` are tokens x width, on the backend's device.
     ///
     /// With [`Options::checked`] it waits for the stream and reports the first
@@ -175,9 +181,9 @@ impl Chunk<'_> {
         let (experts_read, map_read) = match &mut workspace.weighed {
             Some(space) => {
                 if self.checked {
-                    let layout = layer.gate_up.products()[0].0.ty().layout();
-                    let out =
-                        Q8RowsMut::new(&mut workspace.experts.input, layout, tokens, x.cols())?;
+                    let headers = layer.headers(layer.gate_up.products()[0].0);
+                    let input = &mut workspace.experts.input;
+                    let out = Q8RowsMut::new(input, headers, tokens, x.cols())?;
                     let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
                     timeline.launch(Phase::Quantize, look)?;
                 }
@@ -197,6 +203,7 @@ impl Chunk<'_> {
             map: Some(map),
             gather: options.quant == QuantMode::Gather,
             fused: options.fused,
+            sums: layer.sums,
             looks: !layer.weighs_input(),
         };
         let report_rows = self.checked.then_some(&mut *report);
@@ -217,6 +224,7 @@ impl Chunk<'_> {
                     map: None,
                     gather: false,
                     fused: options.fused,
+                    sums: layer.sums,
                     looks: true,
                 };
                 network.run(timeline, x, &mut space.ffn, report)?;

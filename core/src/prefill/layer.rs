@@ -7,6 +7,7 @@ use crate::backend::ops::{
 use crate::backend::{Backend, Buffer, DeviceId, HostBytes, RoutingMap};
 use crate::error::{agree, same_device};
 use crate::format::WeightType;
+use crate::q8_1::Sums;
 use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
@@ -355,6 +356,7 @@ pub struct MoeLayer {
     pub(super) k: usize,
     pub(super) router_options: RouterOptions,
     pub(super) factors: CombineOptions,
+    pub(super) sums: Sums,
 }
 
 impl MoeLayer {
@@ -379,6 +381,7 @@ impl MoeLayer {
             k,
             router_options: RouterOptions::default(),
             factors: CombineOptions::default(),
+            sums: Sums::default(),
         })
     }
 
@@ -398,6 +401,14 @@ impl MoeLayer {
     #[must_use]
     pub fn with_factors(mut self, factors: CombineOptions) -> Self {
         self.factors = factors;
+        self
+    }
+
+    /// With sums of another kind in the headers of its quantized activations: [`Sums::Values`]
+    /// unless this is called.
+    #[must_use]
+    pub fn with_sums(mut self, sums: Sums) -> Self {
+        self.sums = sums;
         self
     }
 

@@ -3,6 +3,7 @@
 use strata_core::Result;
 use strata_core::backend::ops::QuantizeRows;
 use strata_core::backend::{Checked, Quantize};
+use strata_core::q8_1::Headers;
 
 use crate::args::{Address, Arguments, Layout, ReportTo, arguments};
 use crate::backend::GpuBackend;
@@ -52,6 +53,8 @@ arguments! {
         vector: u32,
         /// 1 where `out` is 16-aligned.
         aligned: u32,
+        /// 1 where sums are of the codes, 0 where they are of the values.
+        of_codes: u32,
     }
 }
 
@@ -61,7 +64,8 @@ impl<D: Driver> Quantize for GpuBackend<D> {
         let (src, tokens) = (operand::at_or_null(op.src()), operand::at_or_null(op.tokens()));
         let report = operand::report(op.report_to());
         let out = op.out();
-        let (layout, rows, k_blocks) = (out.layout(), out.rows(), out.k_blocks());
+        let (Headers { layout, sums }, rows, k_blocks) =
+            (out.headers(), out.rows(), out.k_blocks());
         let out = operand::at_mut(out.data());
         let args = QuantizeArgs {
             x: x.address,
@@ -78,6 +82,7 @@ impl<D: Driver> Quantize for GpuBackend<D> {
             k_blocks: k_blocks as u32,
             vector: x.aligned().into(),
             aligned: operand::aligned(out).into(),
+            of_codes: sums as u32,
         };
         // SAFETY: the operands were checked: `rows` rows of q8_1 blocks, and x has
         // the rows that `src` names; all of it lives until the call returns.

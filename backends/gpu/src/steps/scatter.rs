@@ -64,6 +64,8 @@ arguments! {
         vector: u32,
         /// 1 where `out` is 16-aligned.
         aligned: u32,
+        /// 1 where sums are of the codes, 0 where they are of the values.
+        of_codes: u32,
     }
 }
 
@@ -101,6 +103,7 @@ impl<D: Driver> Scatter for GpuBackend<D> {
             chunk_tokens: chunks.tokens,
             vector: args.vector,
             aligned: args.aligned,
+            of_codes: args.of_codes,
         };
         let grid = Grid::UpTo(u64::from(chunks.count) * k_blocks as u64, 1);
         // SAFETY: the operands were checked: the rows of a map are as many as the
@@ -116,6 +119,7 @@ fn at_once(op: &mut Checked<QuantizeScatter<'_>>) -> QuantizeArgs {
     let report = operand::report(op.report_to());
     let out = op.out();
     let (out_rows, k_blocks) = (out.rows(), out.k_blocks());
+    let of_codes = out.headers().sums as u32;
     let out = at_mut(out.data());
     QuantizeArgs {
         x: x.address,
@@ -132,6 +136,7 @@ fn at_once(op: &mut Checked<QuantizeScatter<'_>>) -> QuantizeArgs {
         k_blocks: k_blocks as u32,
         vector: x.aligned().into(),
         aligned: operand::aligned(out).into(),
+        of_codes,
     }
 }
 

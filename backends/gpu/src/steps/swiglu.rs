@@ -3,6 +3,7 @@
 use strata_core::Result;
 use strata_core::backend::Checked;
 use strata_core::backend::ops::{GateUp, GateUpOrder, PerExpert, SwiGlu, SwiGluQuantize};
+use strata_core::q8_1::Headers;
 
 use crate::args::{Address, Arguments, Layout, ReportTo, arguments};
 use crate::backend::GpuBackend;
@@ -98,6 +99,8 @@ arguments! {
         vector: u32,
         /// 1 where `out` is 16-aligned.
         aligned: u32,
+        /// 1 where sums are of the codes, 0 where they are of the values.
+        of_codes: u32,
         /// Of `strata_hidden_quantize_{layout}` alone.
         experts: ExpertsArgs,
     }
@@ -137,7 +140,7 @@ impl<D: Driver> GpuBackend<D> {
         let tokens = operand::at_or_null(op.tokens());
         let report = operand::report(op.report_to());
         let out = op.out();
-        let (layout, k_blocks) = (out.layout(), out.k_blocks());
+        let (Headers { layout, sums }, k_blocks) = (out.headers(), out.k_blocks());
         let out = at_mut(out.data());
         let (experts, any) = experts(gate_up);
         let names = if any { HIDDEN_QUANTIZE } else { SWIGLU_QUANTIZE };
@@ -154,6 +157,7 @@ impl<D: Driver> GpuBackend<D> {
             interleaved: order(gate_up),
             vector: (rows.aligned() && ffn.is_multiple_of(4)).into(),
             aligned: operand::aligned(out).into(),
+            of_codes: sums as u32,
             experts,
         };
         let work = rows.rows as u64 * k_blocks as u64;

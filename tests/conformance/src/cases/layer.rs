@@ -1,9 +1,10 @@
 //! Whole layers: fused and not, every mode, every chunk, checked and not.
 
-use strata_core::WeightType;
 use strata_core::backend::ops::GateUpOrder;
 use strata_core::prefill::{Chunk, QuantMode};
+use strata_core::q8_1::Sums;
 use strata_core::routing::{Gating, Norm, RouterOptions};
+use strata_core::{Layout, WeightType};
 
 use super::of;
 use crate::ops::{LayerCase, LayerShape, SharedCase, Source, Trouble};
@@ -35,6 +36,13 @@ pub fn fused(ty: WeightType) -> Vec<Case> {
             for fused in [true, false] {
                 cases.push(of(Size::Quick, LayerCase { mode, fused, ..case }));
             }
+        }
+    }
+    // Sums of codes, in every mode, in one step and in two.
+    if ty.layout() != Layout::D4 {
+        let case = LayerCase { sums: Sums::Codes, ..LayerCase::new(shape(ty, ty), 33) };
+        for (mode, fused) in QuantMode::ALL.into_iter().zip([true, false, true]) {
+            cases.push(of(Size::Quick, LayerCase { mode, fused, ..case }));
         }
     }
     // Two tensors instead of one: the same rows, other launches.

@@ -18,7 +18,7 @@ fn map() -> MapCase {
 }
 
 fn scatter(layout: Layout) -> QuantCase {
-    QuantCase::new(layout, QuantRows::Scatter(Routing::new(64, 10, 50, Choice::Random)), 128)
+    QuantCase::new(layout.into(), QuantRows::Scatter(Routing::new(64, 10, 50, Choice::Random)), 128)
 }
 
 fn product(ty: WeightType, mode: RowMode) -> MmqCase {

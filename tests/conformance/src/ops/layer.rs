@@ -8,6 +8,7 @@ use strata_core::prefill::{
     Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
     Tensor, Workspace,
 };
+use strata_core::q8_1::Sums;
 use strata_core::routing::{Map, RouterBias, RouterOptions, Routes};
 use strata_core::{Result, WeightType, reference};
 
@@ -112,6 +113,8 @@ pub struct LayerCase {
     pub chunk: Chunk,
     /// Whether SwiGLU and quantization are one step.
     pub fused: bool,
+    /// What the sums of quantized activations are of.
+    pub sums: Sums,
     /// Whether non-finite values are errors.
     pub checked: bool,
     /// Calls in a row, in one workspace.
@@ -134,6 +137,7 @@ impl LayerCase {
             mode: QuantMode::Scatter,
             chunk: Chunk::Tokens(8192),
             fused: true,
+            sums: Sums::Values,
             checked: true,
             calls: 1,
             trouble: None,
@@ -213,7 +217,7 @@ impl LayerCase {
             },
         };
         let down = tensor(Part::new("down", down, experts, width, ffn, 11))?;
-        let mut layer = MoeLayer::new(gate_up, down, k)?;
+        let mut layer = MoeLayer::new(gate_up, down, k)?.with_sums(self.sums);
         if self.source == Source::Router {
             let router = Router::new(backend, &self.router_weights(), experts, width)?;
             layer = layer.with_router(router, &self.router)?;
@@ -312,10 +316,11 @@ impl Part {
     }
 
     /// The product with one expert's matrix by the reference, on `x` rows of `cols`.
-    fn multiply(&self, expert: usize, x: &[f32]) -> Vec<f32> {
+    fn multiply(&self, expert: usize, x: &[f32], sums: Sums) -> Vec<f32> {
         let row = self.ty.row_bytes(self.cols).expect("the table's columns are whole blocks");
         let rows = x.len() / self.cols;
-        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, self.ty.layout());
+        let headers = self.ty.layout().with(sums);
+        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, headers);
         let read: Vec<usize> = (0..rows).collect();
         let weights = &self.blocks()[expert * self.rows * row..][..self.rows * row];
         reference::mmq(self.ty, weights, self.rows, self.cols, row, &q8, rows, &read)
@@ -345,6 +350,9 @@ impl std::fmt::Display for LayerCase {
         }
         write!(f, "/{}/{}/chunk={}", self.values, self.mode.name(), self.chunk)?;
         f.write_str(if self.fused { "/fused" } else { "/unfused" })?;
+        if self.sums == Sums::Codes {
+            f.write_str("/sums-of-codes")?;
+        }
         f.write_str(if self.checked { "/checked" } else { "/unchecked" })?;
         if self.gap > 0 {
             write!(f, "/stride={}", width + self.gap)?;
@@ -417,13 +425,13 @@ pub fn host_layer(case: &LayerCase) -> Vec<f32> {
         let mut gate_up = vec![0.0; rows * 2 * ffn];
         let mut column = 0;
         for part in parts {
-            let y = part.multiply(expert, x);
+            let y = part.multiply(expert, x, case.sums);
             for (row, y) in y.chunks_exact(part.rows).enumerate() {
                 gate_up[row * 2 * ffn + column..][..part.rows].copy_from_slice(y);
             }
             column += part.rows;
         }
-        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order))
+        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order), case.sums)
     };
     let (parts, order) = match up {
         Some(up) => (
