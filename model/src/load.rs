@@ -189,21 +189,27 @@ impl<'a> Loader<'a> {
         Self { gguf, backend, progress, done: 0, total, loaded: HashMap::new() }
     }
 
-    pub fn tensor(&self, name: &str) -> Result<&'a TensorInfo> {
+    fn tensor(&self, name: &str) -> Result<&'a TensorInfo> {
         let missing = || Error::invalid(format!("tensor {name}"), "nothing", "it to be there");
         self.gguf.tensor(name).ok_or_else(missing)
     }
 
     /// A tensor's bytes, for a device.
-    pub fn bytes(&self, tensor: &TensorInfo) -> Result<HostBytes> {
+    fn bytes(&self, tensor: &TensorInfo) -> Result<HostBytes> {
         let (owner, range) = self.gguf.mapped(tensor)?;
         HostBytes::new(owner, range)
     }
 
-    pub fn told(&mut self, tensor: &TensorInfo) {
+    fn told(&mut self, tensor: &TensorInfo) {
         self.done += tensor.bytes() as u64;
         let (done, total) = (self.done, self.total);
         (self.progress)(LoadProgress { tensor: tensor.name(), done, total, quantized: None });
+    }
+
+    /// The same for a tensor that somebody else put there.
+    pub fn part(&mut self, at: LoadProgress<'_>) {
+        self.done += self.gguf.tensor(at.tensor).map_or(0, |tensor| tensor.bytes() as u64);
+        (self.progress)(LoadProgress { done: self.done, total: self.total, ..at });
     }
 
     /// A matrix; the same tensor asked for again is the same memory.
@@ -292,7 +298,7 @@ impl<'a> Loader<'a> {
     }
 
     /// A tensor as f32 on the host.
-    pub fn floats(&mut self, name: &str) -> Result<Vec<f32>> {
+    fn floats(&mut self, name: &str) -> Result<Vec<f32>> {
         let tensor = self.tensor(name)?;
         let values = tensor_f32(self.gguf, tensor)?;
         self.told(tensor);

@@ -17,7 +17,7 @@ mod workspace;
 
 pub use forward::Routing;
 pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
-pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
+pub use load::{LoadProgress, load_dense, load_moe, load_planned, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
 pub use plan::{MoePlan, plan_dense, plan_moe};
 pub use synthetic::{Synthetic, normals, try_normals};

@@ -270,7 +270,7 @@ impl Model<'_> {
             let expected = "heads of equal size, value heads a multiple of key heads";
             return Err(Error::invalid(keys.name("ssm"), given, expected));
         }
-        let scaled = arch.scales[3];
+        let scaled = arch.scales[1];
         let take = |stem: &str, dims| tensors.projection(&name(stem), dims, Presence::No, scaled);
         let channels = 2 * key_heads * key_size + inner;
         let input = match tensors.has(&name("attn_qkv.weight")) {
