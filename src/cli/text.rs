@@ -12,7 +12,7 @@ use strata::model::tokenizer::Tokenizer;
 use strata::model::{Model, Session, Space, Token};
 
 use super::args::{self, DeviceArgs};
-use super::{Failure, Outcome, model, note, progress};
+use super::{Failure, Outcome, model, note, progress, signals};
 
 /// Which model, and how much of a text it keeps.
 #[derive(clap::Args)]
@@ -130,6 +130,9 @@ impl Loaded {
         let bar = progress::counted("tokens read", ids.len() as u64);
         let mut logits = Vec::new();
         for (at, chunk) in ids.chunks(self.chunk).enumerate() {
+            if signals::interrupted() {
+                return Err(Failure::Interrupted);
+            }
             let last = |i: usize| at * self.chunk + i + 1 == ids.len();
             let token = |(i, &id): (usize, &u32)| Token { id, sequence: 0, logits: all || last(i) };
             let tokens: Vec<Token> = chunk.iter().enumerate().map(token).collect();
@@ -145,6 +148,17 @@ impl PromptArgs {
     /// The file of the prompt, if it is in one.
     pub fn file(&self) -> Option<&Path> {
         self.prompt_file.as_deref()
+    }
+
+    /// The ids of text that goes on where another ended: the prompt's alone, which may be absent.
+    pub fn more(&self, loaded: &Loaded) -> Outcome<Vec<u32>> {
+        let text = match (&self.token_ids, &self.prompt, &self.prompt_file) {
+            (Some(ids), _, _) => return Ok(ids.clone()),
+            (_, Some(text), _) => text.clone(),
+            (_, _, Some(path)) => read_text(path)?,
+            _ => return Ok(Vec::new()),
+        };
+        Ok(loaded.tokenizer()?.encode(&text, false)?)
     }
 
     /// The ids of the prompt. With `chat` it is a user's message, through the model's template.
