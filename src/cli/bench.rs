@@ -1,6 +1,7 @@
 //! `strata bench`: steps alone, beside what the memory allows at best.
 
 mod layer;
+mod routers;
 mod steps;
 
 use std::time::Duration;
@@ -76,6 +77,15 @@ enum What {
     Mmq,
     /// A whole layer, phase by phase
     Layer,
+    /// A whole layer with each kind of router, and without checks, in turns with the usual one
+    Routers,
+}
+
+impl What {
+    /// Whether it is about whole layers.
+    fn is_layer(self) -> bool {
+        matches!(self, Self::Layer | Self::Routers)
+    }
 }
 
 /// Types of every layout and family, where none are named.
@@ -95,6 +105,7 @@ const LEGEND: &str = "
 floor: the bytes at the speed of the memory; x floor: times that
 x tokens: growth of the time over growth of the tokens, 1.00 is linear
 x experts: growth of the time from the fewer experts above
+to the first: median of the ratios to the run of the first line just before
 ";
 
 /// Runs it.
@@ -113,10 +124,10 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(many) = experts.iter().find(|&&experts| experts > i32::MAX as usize) {
         return Err(Failure::Usage(format!("--experts: given {many}, expected below 2^31")));
     }
-    for ty in types.iter().filter(|_| matches!(args.what, What::Mmq | What::Layer)) {
+    for ty in types.iter().filter(|_| args.what == What::Mmq || args.what.is_layer()) {
         ty.row_bytes(args.cols).map_err(Failure::usage)?;
     }
-    if args.what == What::Layer && !args.rows.is_multiple_of(2) {
+    if args.what.is_layer() && !args.rows.is_multiple_of(2) {
         return Err(Failure::Usage(format!(
             "--rows: given {}, expected an even number",
             args.rows
@@ -138,6 +149,7 @@ pub fn run(args: &Args) -> Outcome {
         What::Map => bench.map(),
         What::Mmq => bench.mmq(),
         What::Layer => bench.layer(),
+        What::Routers => bench.routers(),
     };
     bench.bar.finish_and_clear();
     let table = table?;
@@ -166,7 +178,7 @@ pub fn run(args: &Args) -> Outcome {
 
 fn types(args: &Args) -> Outcome<Vec<WeightType>> {
     match &args.types[..] {
-        [] if args.what == What::Layer => Ok(vec![WeightType::Q4_K]),
+        [] if args.what.is_layer() => Ok(vec![WeightType::Q4_K]),
         [] => Ok(TYPES.to_vec()),
         [all] if all == "all" => Ok(WeightType::ALL.to_vec()),
         names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),
