@@ -144,7 +144,8 @@ fn a_text_goes_on_from_its_state_as_if_it_had_not_stopped() {
     let folder = Folder::new();
     let model = Whole::default().write(&folder, "m.gguf");
     let state = folder.path("state");
-    let sampled = ["--temperature", "1.5", "--seed", "7", "--json"];
+    // The end of the text is not among the first 40.
+    let sampled = ["--temperature", "1.5", "--top-k", "40", "--seed", "7", "--json"];
     let json = |rest: &[&str]| run(&model, "generate", &[&sampled[..], rest].concat()).json();
     let ids = |value: &Value| -> Vec<u64> {
         value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
@@ -249,4 +250,35 @@ fn ctrl_c_keeps_the_text_and_leaves_no_file() {
     assert!(status.code() == Some(130) || status.signal() == Some(libc::SIGINT), "{status} {err}");
     assert!(out.is_empty());
     assert_eq!(folder.files(), ["long.txt", "m.gguf"]);
+}
+
+#[test]
+fn a_model_is_measured() {
+    let folder = Folder::new();
+    let model = Whole::default().write(&folder, "m.gguf");
+    let args = ["model", "--backend", "cpu", "--threads", "1", "--runs", "2", "--model", &model];
+    let small = ["--tokens", "5,20", "--new", "3"];
+    let bench = |rest: &[&str]| ended(command(["bench"]).args(args).args(rest));
+    let report = bench(&[&small[..], &["--json"]].concat()).json();
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    for result in results {
+        for part in ["prompt", "generation"] {
+            let part = &result[part];
+            assert!(part["tokens_per_second"].as_f64().unwrap() > 0.0, "{part}");
+            assert!(part["floor_seconds"].as_f64().unwrap() > 0.0, "{part}");
+            let steps = part["steps"].as_array().unwrap();
+            let bytes = |value: &Value| value["bytes"].as_u64().unwrap();
+            assert_eq!(steps.iter().map(bytes).sum::<u64>(), bytes(part));
+            let named =
+                |name: &str| steps.iter().any(|s| s["step"].as_str().unwrap().contains(name));
+            for name in ["embed", "norm", "rope", "append", "attention", "product q8_0 264 x 64"] {
+                assert!(named(name), "{name} in {part}");
+            }
+        }
+    }
+    let text = bench(&small).ok();
+    assert!(text.contains("generation, a token") && text.contains("x floor"), "{text}");
+    bench(&["--tokens", "200000"]).fails(2, "--tokens: given 200000");
+    ended(&mut command(["bench", "model"])).fails(2, "--model");
 }
