@@ -9,6 +9,7 @@ use strata_core::{Error, attention::PAGE};
 use crate::attention::{Attention, Turn};
 use crate::config::{self, Config};
 use crate::ffn::Ffn;
+use crate::fingerprint::fingerprint;
 use crate::load::{Linear, Loader, NormWeights, Weight};
 
 /// A model's weights on a device, and what it computes.
@@ -18,6 +19,7 @@ pub struct Model {
     pub(crate) blocks: Vec<Block>,
     pub(crate) output_norm: NormWeights,
     pub(crate) head: Linear,
+    fingerprint: [u8; 32],
     /// What is done to heads by their position, in any block.
     pub(crate) turns: Vec<Turn>,
 }
@@ -75,12 +77,19 @@ impl Model {
         }
         let output_norm = loader.norm(&config.output_norm)?;
         let head = loader.linear(&config.head)?;
-        Ok(Self { config, embedding, blocks, output_norm, head, turns })
+        let fingerprint = fingerprint(gguf, &config)?;
+        Ok(Self { config, embedding, blocks, output_norm, head, fingerprint, turns })
     }
 
     /// What the model computes.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Which model this is, by its configuration and a part of every tensor: states are checked
+    /// against it.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     /// Bytes of keys and values of one token, in all blocks.

@@ -1,5 +1,7 @@
 //! Sequences of tokens on their way through a model: their cache, and the memory that a chunk needs.
 
+use std::ops::Range;
+
 use strata_core::attention::PAGE;
 use strata_core::backend::ops::{By, Embed, Matrix, MatrixMut, Pointwise};
 use strata_core::backend::{Backend, BatchLimits, Buffer, KvCache, TokenBatch};
@@ -54,9 +56,12 @@ pub struct Token {
 /// Sequences, their keys and values, and memory for a chunk.
 pub struct Session {
     space: Space,
-    lengths: Vec<usize>,
+    /// The ids of each sequence.
+    texts: Vec<Vec<u32>>,
+    /// The logits behind each sequence's last token, or none.
+    latest: Vec<Vec<f32>>,
     batch: TokenBatch,
-    caches: Vec<KvCache>,
+    pub(crate) caches: Vec<KvCache>,
     tables: Vec<TurnTable>,
     attention: AttentionSpace,
     ffn: FfnSpace,
@@ -119,7 +124,8 @@ impl Session {
         let ffn = FfnSpace::new(backend, &ffns, width, &space)?;
         Ok(Self {
             space,
-            lengths: vec![0; sequences],
+            texts: vec![Vec::new(); sequences],
+            latest: vec![Vec::new(); sequences],
             batch,
             caches,
             tables,
@@ -139,12 +145,27 @@ impl Session {
 
     /// Tokens of a sequence; 0 for one that there is not.
     pub fn len(&self, sequence: usize) -> usize {
-        self.lengths.get(sequence).copied().unwrap_or(0)
+        self.texts.get(sequence).map_or(0, Vec::len)
     }
 
     /// Whether no sequence has a token.
     pub fn is_empty(&self) -> bool {
-        self.lengths.iter().all(|&length| length == 0)
+        self.texts.iter().all(Vec::is_empty)
+    }
+
+    /// The ids of a sequence's tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a sequence that there is not.
+    pub fn tokens(&self, sequence: usize) -> Result<&[u32]> {
+        let sequences = self.texts.len();
+        let missing = || Error::invalid("sequence", sequence, format!("less than {sequences}"));
+        self.texts.get(sequence).map(Vec::as_slice).ok_or_else(missing)
+    }
+
+    /// The logits behind a sequence's last token, if they were asked for.
+    pub fn logits(&self, sequence: usize) -> Option<&[f32]> {
+        self.latest.get(sequence).map(Vec::as_slice).filter(|logits| !logits.is_empty())
     }
 
     /// How it was set up.
@@ -158,15 +179,41 @@ impl Session {
     /// # Errors
     /// [`Error::Invalid`] for a sequence that there is not, or that is shorter.
     pub fn truncate(&mut self, sequence: usize, tokens: usize) -> Result<()> {
-        let sequences = self.lengths.len();
-        let length = self.lengths.get_mut(sequence).ok_or_else(|| {
-            Error::invalid("sequence", sequence, format!("less than {sequences}"))
-        })?;
-        if tokens > *length {
+        let length = self.tokens(sequence)?.len();
+        if tokens > length {
             return Err(Error::invalid("tokens to keep", tokens, format!("at most {length}")));
         }
-        *length = tokens;
+        if tokens < length {
+            self.texts[sequence].truncate(tokens);
+            self.latest[sequence].clear();
+        }
         Ok(())
+    }
+
+    /// Keeps what a sequence has in common with the beginning of `ids`, and returns how many tokens
+    /// that is; the rest of `ids` can then be appended. The last of `ids` is never kept: its logits
+    /// are what somebody wants who asks for this.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a sequence that there is not.
+    pub fn reuse(&mut self, sequence: usize, ids: &[u32]) -> Result<usize> {
+        let own = self.tokens(sequence)?.iter();
+        let common = own.zip(ids).take_while(|(own, given)| own == given).count();
+        let kept = common.min(ids.len().saturating_sub(1));
+        self.truncate(sequence, kept)?;
+        Ok(kept)
+    }
+
+    /// Where a sequence's first pages are in a cache with pages of `bytes` bytes.
+    pub(crate) fn pages_of(&self, sequence: usize, tokens: usize, bytes: usize) -> Range<usize> {
+        let first = sequence * self.space.context.div_ceil(PAGE);
+        first * bytes..(first + tokens.div_ceil(PAGE)) * bytes
+    }
+
+    /// Makes a sequence one of these tokens, whose keys and values are there.
+    pub(crate) fn set(&mut self, sequence: usize, ids: Vec<u32>, logits: Vec<f32>) {
+        self.texts[sequence] = ids;
+        self.latest[sequence] = logits;
     }
 
     /// Appends tokens to their sequences, in order, and returns the logits of those that want
@@ -183,7 +230,7 @@ impl Session {
         model: &Model,
         tokens: &[Token],
     ) -> Result<Vec<Vec<f32>>> {
-        let mut lengths = self.lengths.clone();
+        let mut lengths: Vec<usize> = self.texts.iter().map(Vec::len).collect();
         let mut positions = Vec::with_capacity(tokens.len());
         for (at, token) in tokens.iter().enumerate() {
             let sequences = lengths.len();
@@ -208,8 +255,24 @@ impl Session {
         for (tokens, positions) in chunks {
             self.chunk(backend, model, tokens, positions, &mut logits)?;
         }
-        self.lengths = lengths;
+        self.remember(tokens, &logits);
         Ok(logits)
+    }
+
+    /// Tokens that were appended, and the logits of those that wanted them.
+    fn remember(&mut self, tokens: &[Token], logits: &[Vec<f32>]) {
+        let mut last = vec![None; self.texts.len()];
+        let mut rows = logits.iter();
+        for token in tokens {
+            self.texts[token.sequence].push(token.id);
+            last[token.sequence] = Some(if token.logits { rows.next() } else { None });
+        }
+        for (latest, last) in self.latest.iter_mut().zip(last) {
+            if let Some(row) = last {
+                latest.clear();
+                latest.extend(row.into_iter().flatten());
+            }
+        }
     }
 
     fn chunk(
@@ -230,7 +293,7 @@ impl Session {
         for (no, block) in model.blocks.iter().enumerate() {
             self.block(backend, model, no, block, count)?;
         }
-        self.logits(backend, model, tokens, logits)
+        self.head(backend, model, tokens, logits)
     }
 
     /// One block; `x` holds the tokens, before and after.
@@ -283,7 +346,7 @@ impl Session {
     }
 
     /// The logits of the tokens of a chunk that want them.
-    fn logits(
+    fn head(
         &mut self,
         backend: &dyn Backend,
         model: &Model,

@@ -1,9 +1,12 @@
 //! `strata bench`: steps alone, beside what the memory allows at best.
 
 mod layer;
+mod model;
 mod routers;
 mod steps;
+mod watched;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,7 +19,7 @@ use strata::routing::Routes;
 use super::args::{self, DeviceArgs};
 use super::measure::Bandwidth;
 use super::report::{self, significant};
-use super::{Failure, Outcome, print, print_json, progress};
+use super::{Failure, Outcome, print, print_json, progress, text};
 
 /// Measure steps on random inputs: medians of several runs, beside the floor, the time
 /// in which the memory moves the bytes that the step must read and write. How fast the
@@ -34,7 +37,8 @@ pub struct Args {
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     types: Vec<String>,
 
-    /// Numbers of tokens [default: 512,2048, on a GPU 512,2048,8192,32768]
+    /// Numbers of tokens, of a model those of the prompt [default: 512,2048, on a GPU
+    /// 512,2048,8192,32768]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = args::count)]
     tokens: Vec<usize>,
 
@@ -53,6 +57,18 @@ pub struct Args {
     /// Columns: values of a token
     #[arg(long, value_name = "N", default_value_t = 2560, value_parser = args::count)]
     cols: usize,
+
+    /// Of a model: a GGUF file or the first of its parts
+    #[arg(long, value_name = "FILE", required_if_eq("what", "model"))]
+    model: Option<PathBuf>,
+
+    /// Of a model: tokens that are written behind each prompt
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = args::count)]
+    new: usize,
+
+    /// Of a model: tokens that go through it at once
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = args::count)]
+    chunk: usize,
 
     /// Runs of each, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = args::count)]
@@ -79,6 +95,8 @@ enum What {
     Layer,
     /// A whole layer with each kind of router, and without checks, in turns with the usual one
     Routers,
+    /// A whole model: reading prompts and writing text, step by step
+    Model,
 }
 
 impl What {
@@ -111,7 +129,19 @@ to the first: median of the ratios to the run of the first line just before
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
     let types = types(args)?;
-    let backend = args.device.open()?;
+    let loaded = match (args.what, &args.model) {
+        (What::Model, Some(path)) => Some(text::load(&args.device, path, None, args.chunk)?),
+        (_, Some(_)) => return Err(Failure::Usage("--model: only a model has one".to_owned())),
+        (_, None) => None,
+    };
+    let own;
+    let backend: &dyn Backend = match &loaded {
+        Some(loaded) => &*loaded.backend,
+        None => {
+            own = args.device.open()?;
+            &*own
+        }
+    };
     let gpu = backend.id().kind != BackendKind::Cpu;
     let or = |given: &[usize], cpu: &[usize], other: &[usize]| {
         if given.is_empty() { if gpu { other } else { cpu }.to_vec() } else { given.to_vec() }
@@ -133,9 +163,9 @@ pub fn run(args: &Args) -> Outcome {
             args.rows
         )));
     }
-    let bandwidth = Bandwidth::measure(&*backend)?;
+    let bandwidth = Bandwidth::measure(backend)?;
     let bench = Bench {
-        backend: &*backend,
+        backend,
         args,
         bar: progress::spinner("measuring"),
         bandwidth,
@@ -144,12 +174,14 @@ pub fn run(args: &Args) -> Outcome {
         experts,
         k,
     };
-    let table = match args.what {
-        What::Quantize => bench.quantize(),
-        What::Map => bench.map(),
-        What::Mmq => bench.mmq(),
-        What::Layer => bench.layer(),
-        What::Routers => bench.routers(),
+    let table = match (args.what, &loaded) {
+        (_, Some(loaded)) => bench.model(loaded),
+        (What::Quantize, None) => bench.quantize(),
+        (What::Map, None) => bench.map(),
+        (What::Mmq, None) => bench.mmq(),
+        (What::Layer, None) => bench.layer(),
+        (What::Routers, None) => bench.routers(),
+        (What::Model, None) => Err(Failure::Usage("--model: given none".to_owned())),
     };
     bench.bar.finish_and_clear();
     let table = table?;
