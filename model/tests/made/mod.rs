@@ -55,11 +55,16 @@ pub fn made(architecture: &'static str) -> Gguf {
 
 /// The same of other weights.
 pub fn seeded(architecture: &'static str, seed: u64) -> Gguf {
+    with_context(architecture, seed, CONTEXT)
+}
+
+/// The same for texts of so many tokens.
+pub fn with_context(architecture: &'static str, seed: u64, context: u32) -> Gguf {
     let mut made = Made { writer: Writer::new(), architecture, seed };
     made.writer.value("general.architecture", architecture);
     made.key("block_count", 3u32);
     made.key("embedding_length", WIDTH as u32);
-    made.key("context_length", CONTEXT);
+    made.key("context_length", context);
     made.key("attention.head_count", 4u32);
     made.key("attention.head_count_kv", 2u32);
     made.key("attention.layer_norm_rms_epsilon", 1e-5f32);
