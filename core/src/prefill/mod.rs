@@ -6,11 +6,13 @@
 //! there is one. The result does not depend on mode, chunk or backend.
 
 mod architectures;
+mod ffn;
 mod forward;
 mod layer;
 mod load;
 mod options;
 mod plan;
+mod sizes;
 mod synthetic;
 mod timing;
 mod workspace;
