@@ -31,6 +31,7 @@ pub mod ops;
 mod order;
 mod report;
 mod routes;
+mod state;
 
 pub use batch::{BatchLimits, KvCache, TokenBatch};
 pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
@@ -39,6 +40,7 @@ pub use device::{BackendKind, DeviceId, DeviceInfo, MemoryInfo};
 pub use order::{Event, RawEvent, StreamState};
 pub use report::Report;
 pub use routes::{DeviceRoutes, RoutesView, RoutingMap};
+pub use state::{Runs, States};
 
 use std::time::Duration;
 
@@ -268,6 +270,22 @@ pub trait ModelOps {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
     fn attend(&self, op: &mut Checked<ops::Attend<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Convolve`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn convolve(&self, op: &mut Checked<ops::Convolve<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::DeltaNet`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn delta_net(&self, op: &mut Checked<ops::DeltaNet<'_>>) -> Result<()> {
         op.unsupported()
     }
 }

@@ -29,6 +29,7 @@ mod moe;
 mod norm;
 mod product;
 mod quantize;
+mod recurrent;
 mod routing;
 
 pub use attention::*;
@@ -42,6 +43,7 @@ pub use moe::*;
 pub use norm::*;
 pub use product::*;
 pub use quantize::*;
+pub use recurrent::*;
 pub use routing::*;
 
 /// Where an operation reports a token, and as what.
