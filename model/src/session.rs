@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use strata_core::attention::PAGE;
 use strata_core::backend::ops::{By, Embed, Matrix, MatrixMut, Pointwise};
-use strata_core::backend::{Backend, BatchLimits, Buffer, KvCache, TokenBatch};
+use strata_core::backend::{Backend, BatchLimits, Buffer, TokenBatch};
 use strata_core::prefill::{Chunk, Options as LayerOptions};
 use strata_core::{Error, Result};
 
-use crate::attention::{AttentionSpace, TurnTable, widths};
+use crate::attention::TurnTable;
 use crate::ffn::FfnSpace;
 use crate::load::{Acts, NormWeights};
+use crate::mixer::{Kept, MixerSpace, Needs, Step};
 use crate::model::{Block, Model};
 
 /// How a session is set up; none of it changes a byte of a result.
@@ -61,9 +62,9 @@ pub struct Session {
     /// The logits behind each sequence's last token, or none.
     latest: Vec<Vec<f32>>,
     batch: TokenBatch,
-    pub(crate) caches: Vec<KvCache>,
+    pub(crate) kept: Vec<Kept>,
     tables: Vec<TurnTable>,
-    attention: AttentionSpace,
+    mixing: MixerSpace,
     ffn: FfnSpace,
     head: Acts,
     x: Buffer<f32>,
@@ -99,10 +100,10 @@ impl Session {
         // Every sequence has pages of its own.
         let own: Vec<u32> = (0..pages as u32).collect();
         batch.set_pages(backend, &own)?;
-        let caches = model
+        let kept = model
             .blocks
             .iter()
-            .map(|block| KvCache::new(backend, block.mixer.shape().layout(), pages))
+            .map(|block| Kept::new(backend, &block.mixer, sequences, pages))
             .collect::<Result<_>>()?;
         let tables = model
             .turns
@@ -113,13 +114,9 @@ impl Session {
             let all = n.checked_mul(chunk);
             backend.alloc(all.ok_or_else(|| Error::invalid("chunk", chunk, "less"))?)
         };
-        let mut most = [0; 6];
-        for block in &model.blocks {
-            for (most, width) in most.iter_mut().zip(widths(&block.mixer)) {
-                *most = width.max(*most);
-            }
-        }
-        let [q, qn, k, kn, v, out] = most.map(values);
+        let needs = model.blocks.iter().map(|block| block.mixer.needs());
+        let needs = needs.fold(Needs::default(), Needs::max);
+        let [a, b, c, d, e, f] = needs.rows.map(values);
         let ffns: Vec<_> = model.blocks.iter().map(|block| &block.ffn).collect();
         let ffn = FfnSpace::new(backend, &ffns, width, &space)?;
         Ok(Self {
@@ -127,11 +124,11 @@ impl Session {
             texts: vec![Vec::new(); sequences],
             latest: vec![Vec::new(); sequences],
             batch,
-            caches,
+            kept,
             tables,
-            attention: AttentionSpace {
-                acts: Acts::new(backend, chunk, width.max(most[5]))?,
-                rows: [q?, qn?, k?, kn?, v?, out?],
+            mixing: MixerSpace {
+                acts: Acts::new(backend, chunk, width.max(needs.input))?,
+                rows: [a?, b?, c?, d?, e?, f?],
             },
             ffn,
             head: Acts::new(backend, chunk, width)?,
@@ -177,17 +174,29 @@ impl Session {
     /// others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a sequence that there is not, or that is shorter.
+    /// [`Error::Invalid`] for a sequence that there is not, or that is shorter; and for a part of
+    /// one where a block keeps a state of all tokens, not of each: there, all or none can be kept.
     pub fn truncate(&mut self, sequence: usize, tokens: usize) -> Result<()> {
         let length = self.tokens(sequence)?.len();
         if tokens > length {
             return Err(Error::invalid("tokens to keep", tokens, format!("at most {length}")));
+        }
+        if self.kept_from(sequence, tokens)? != tokens {
+            let expected = format!("0 or {length}, as a block has a state of all tokens");
+            return Err(Error::invalid("tokens to keep", tokens, expected));
         }
         if tokens < length {
             self.texts[sequence].truncate(tokens);
             self.latest[sequence].clear();
         }
         Ok(())
+    }
+
+    /// The most tokens, of at most `tokens`, that a sequence can be cut back to.
+    fn kept_from(&self, sequence: usize, tokens: usize) -> Result<usize> {
+        let whole = self.kept.iter().any(|kept| !kept.states.is_empty());
+        let all = self.tokens(sequence)?.len();
+        Ok(if whole && tokens < all { 0 } else { tokens })
     }
 
     /// Keeps what a sequence has in common with the beginning of `ids`, and returns how many tokens
@@ -199,7 +208,7 @@ impl Session {
     pub fn reuse(&mut self, sequence: usize, ids: &[u32]) -> Result<usize> {
         let own = self.tokens(sequence)?.iter();
         let common = own.zip(ids).take_while(|(own, given)| own == given).count();
-        let kept = common.min(ids.len().saturating_sub(1));
+        let kept = self.kept_from(sequence, common.min(ids.len().saturating_sub(1)))?;
         self.truncate(sequence, kept)?;
         Ok(kept)
     }
@@ -306,14 +315,14 @@ impl Session {
         count: usize,
     ) -> Result<()> {
         let (width, eps) = (model.config.width, model.config.eps);
-        let Self { x, normed, branch, batch, tables, caches, attention, ffn, .. } = self;
+        let Self { x, normed, branch, batch, tables, kept, mixing, ffn, .. } = self;
         let values = Matrix::dense("tokens", &*x, count, width)?;
         let to = MatrixMut::dense("normed", &mut *normed, count, width)?;
         block.mixer_norm.apply(backend, values, eps, to)?;
         let input = Matrix::dense("normed", &*normed, count, width)?;
-        let to = MatrixMut::dense("attention", &mut *branch, count, width)?;
-        let cache = &mut caches[no];
-        block.mixer.apply(backend, input, eps, batch, tables, cache, attention, to)?;
+        let to = MatrixMut::dense("mixed", &mut *branch, count, width)?;
+        let step = Step { backend, eps, batch, tables };
+        block.mixer.apply(&step, input, &mut kept[no], mixing, to)?;
         finish(
             backend,
             block.mixer_post_norm.as_ref(),

@@ -10,8 +10,9 @@
 //! | tokens | u64, then an id each, u32 |
 //! | logits behind the last token, if they were asked for | u32 (0 or the vocabulary), then f32 each |
 //! | blocks | u32 |
-//! | for each block: heads, values of a key, values of a value | u32 each |
+//! | for each block: heads, values of a key, values of a value | u32 each, 0 where it keeps none |
 //! | for each token of a block, each head | high and low digits of the key, its scale; the same of the value |
+//! | where a block has states, and there are tokens: each state | f32 each |
 //! | SHA-256 of all that | 32 bytes |
 
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use strata_core::attention::{PAGE, PageLayout};
 use strata_core::backend::Backend;
 use strata_core::{Error, Result, host_vec};
 
+use crate::mixer::Kept;
 use crate::model::Model;
 use crate::session::Session;
 
@@ -82,8 +84,9 @@ impl Session {
     ) -> Result<Vec<u8>> {
         let ids = self.tokens(sequence)?;
         let logits = self.logits(sequence).unwrap_or_default();
-        let layouts: Vec<PageLayout> = self.caches.iter().map(|cache| cache.layout()).collect();
-        let all = size(&layouts, ids.len(), logits.len());
+        let layouts: Vec<PageLayout> = self.kept.iter().map(Kept::layout).collect();
+        let states = self.state_bytes(ids.len());
+        let all = size(&layouts, ids.len(), logits.len()).and_then(|all| all.checked_add(states?));
         let mut out = host_vec::<u8>(all.ok_or_else(|| too_long(ids.len()))?)?;
         let mut to = Writer { out: &mut out, at: 0 };
         to.put(MAGIC);
@@ -95,16 +98,26 @@ impl Session {
         to.put(&(logits.len() as u32).to_le_bytes());
         logits.iter().for_each(|logit| to.put(&logit.to_le_bytes()));
         to.put(&(layouts.len() as u32).to_le_bytes());
-        for (cache, layout) in self.caches.iter().zip(&layouts) {
+        for (kept, layout) in self.kept.iter().zip(&layouts) {
             for number in [layout.kv_heads, layout.key, layout.value] {
                 to.put(&(number as u32).to_le_bytes());
             }
-            let pages = self.pages_of(sequence, ids.len(), layout.bytes());
-            let pages = backend.download(cache.data().slice(pages)?)?;
-            for position in 0..ids.len() {
-                for head in 0..layout.kv_heads {
-                    to.row(&pages, layout, position, head);
+            if let Some(cache) = &kept.cache {
+                let pages = self.pages_of(sequence, ids.len(), layout.bytes());
+                let pages = backend.download(cache.data().slice(pages)?)?;
+                for position in 0..ids.len() {
+                    for head in 0..layout.kv_heads {
+                        to.row(&pages, layout, position, head);
+                    }
                 }
+            }
+            for states in kept.states.iter().filter(|_| !ids.is_empty()) {
+                if states.length(sequence).map(|length| length as usize) != Some(ids.len()) {
+                    let given = "a sequence that a failed call has left half way";
+                    return Err(invalid(given, "a whole one"));
+                }
+                let values = backend.download(states.slot(sequence)?)?;
+                values.iter().for_each(|value| to.put(&value.to_le_bytes()));
             }
         }
         let digest = Sha256::digest(&to.out[..to.at]);
@@ -145,9 +158,10 @@ impl Session {
             return Err(invalid(format!("{} logits", logits.len()), expected));
         }
         let mut from = Reader { rest: blocks };
-        let layouts: Vec<PageLayout> = self.caches.iter().map(|cache| cache.layout()).collect();
+        let layouts: Vec<PageLayout> = self.kept.iter().map(Kept::layout).collect();
         let count = from.u32()? as usize;
-        let rows = layouts.iter().try_fold(0usize, |all, layout| {
+        let states = self.state_bytes(tokens).ok_or_else(|| too_long(tokens))?;
+        let rows = layouts.iter().try_fold(states, |all, layout| {
             all.checked_add(12)?.checked_add(row_bytes(layout).checked_mul(tokens)?)
         });
         if count != layouts.len() || rows != Some(from.rest.len()) {
@@ -168,10 +182,26 @@ impl Session {
                     from.row(&mut pages, layout, position, head)?;
                 }
             }
-            backend.upload(self.caches[at].data_mut().slice(range)?, &pages)?;
+            let kept = &mut self.kept[at];
+            if let Some(cache) = &mut kept.cache {
+                backend.upload(cache.data_mut().slice(range)?, &pages)?;
+            }
+            for states in kept.states.iter_mut().filter(|_| tokens > 0) {
+                let values = from.words(states.values())?;
+                let values: Vec<f32> = values.into_iter().map(f32::from_bits).collect();
+                states.set(backend, sequence, &values, tokens as u32)?;
+            }
         }
         self.set(sequence, ids.clone(), logits.clone());
         Ok(())
+    }
+}
+
+impl Session {
+    /// Bytes of the states of a sequence of so many tokens.
+    fn state_bytes(&self, tokens: usize) -> Option<usize> {
+        let values = self.kept.iter().map(Kept::state_values).sum::<usize>();
+        if tokens > 0 { values.checked_mul(4) } else { Some(0) }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Small models that tests write themselves, and what tests do with them.
 #![allow(dead_code)] // not every test uses all of it
 
+pub mod every;
+
 use strata_core::WeightType;
 use strata_core::backend::Backend;
 use strata_core::format::random::random_blocks;
@@ -60,6 +62,10 @@ pub fn seeded(architecture: &'static str, seed: u64) -> Gguf {
 
 /// The same for texts of so many tokens.
 pub fn with_context(architecture: &'static str, seed: u64, context: u32) -> Gguf {
+    if OTHERS.contains(&architecture) {
+        let file = GgufFile::from_bytes("memory", every::write(architecture, false)).unwrap();
+        return Gguf::from_parts(vec![file]).unwrap();
+    }
     let mut made = Made { writer: Writer::new(), architecture, seed };
     made.writer.value("general.architecture", architecture);
     made.key("block_count", 3u32);
@@ -135,5 +141,17 @@ pub fn space(chunk: usize) -> Space {
     Space::new(CONTEXT as usize).in_chunks_of(chunk)
 }
 
-/// Architectures that are tried: dense; with a window in two of three blocks; of experts.
-pub const ALL: [&str; 3] = ["llama", "gemma3", "qwen3moe"];
+/// Architectures that are tried: dense; with a window in two of three blocks; of experts; over a compressed
+/// row in both forms; and with states.
+pub const ALL: [&str; 9] = [
+    "llama", "gemma3", "qwen3moe", OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[3], OTHERS[4], OTHERS[5],
+];
+
+/// Those of them that are written as [`every`] writes them.
+const OTHERS: [&str; 6] =
+    ["deepseek2", "deepseek2:joint", "lfm2moe", "qwen3next", "qwen3next:old", "qwen35moe"];
+
+/// Whether blocks keep a state of all tokens, and no more of each than that.
+pub fn has_states(architecture: &str) -> bool {
+    OTHERS[2..].contains(&architecture)
+}
