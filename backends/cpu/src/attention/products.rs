@@ -19,7 +19,7 @@ const VECTORS: usize = 2;
 
 /// Whether words hold four bytes.
 pub(super) const fn narrow<S: Simd>() -> bool {
-    S::NARROW >= 127
+    S::BYTES
 }
 
 /// Lanes are padded to a multiple of this.

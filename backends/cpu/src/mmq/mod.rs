@@ -2,19 +2,21 @@
 //!
 //! The unit of work is some weight rows of one expert and some of its routed
 //! rows. Inside, the weights of a tile of rows are decoded once per *slab* of
-//! 256 values of k, into words that kernels read in order ([`weights`]); every
-//! routed row then multiplies them while they are in the first cache
-//! ([`tile`]). The routed rows' own codes were spread once before
-//! ([`activations`]).
+//! 256 values of k, all rows of a vector side by side ([`lanes`]), into words that
+//! kernels read in order ([`weights`]); every routed row then multiplies them
+//! while they are in the first cache ([`tile`]). The routed rows' own codes were
+//! spread once before ([`activations`]).
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | [`plan`] | units of work, heavy ones first |
-//! | [`weights`] | a slab of a tile of rows: decoded and turned |
+//! | [`lanes`] | blocks of many rows, a row a lane: one decoder per type |
+//! | [`weights`] | a slab of a tile of rows, decoded |
 //! | [`activations`] | routed rows: codes as words, scales and sums as f32 |
 //! | [`tile`] | the kernel: integer sums, then the order of `docs/numerics.md` |
 
 mod activations;
+mod lanes;
 mod plan;
 mod tile;
 mod weights;
@@ -34,7 +36,7 @@ use crate::simd::{Simd, WithSimd};
 use activations::{Activations, RoutedRows, Source};
 use plan::{Plan, Unit};
 use tile::{Kernels, StoreTile};
-use weights::{Decoder, WeightTile};
+use weights::{Decoder, TileRows, WeightTile};
 
 /// Values of k that a tile of weight rows is decoded for at a time: the
 /// largest block.
@@ -159,8 +161,12 @@ impl<S: Simd> Launch<'_, S> {
             worker.acc.resize(unit.rows.len() * tile_rows, 0.0);
             for slab in 0..self.cols.div_ceil(SLAB) {
                 let values = SLAB.min(self.cols - slab * SLAB);
-                let rows = &expert[first * self.row_stride..];
-                worker.weights.decode(self, rows, count, slab, values);
+                let rows = TileRows {
+                    bytes: &expert[first * self.row_stride..],
+                    stride: self.row_stride,
+                    count,
+                };
+                self.decoder.run(self.simd, &mut worker.weights, rows, slab, values);
                 self.kernels.run(
                     self.simd,
                     &worker.weights,

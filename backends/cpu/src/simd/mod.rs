@@ -21,9 +21,8 @@ const BELOW_HALF: f32 = 0.499_999_97;
 
 /// A value of this type is the proof that the machine has its instructions.
 ///
-/// A lane is a weight row. Words of 32 bits hold the weights or activations of
-/// one row next to each other in k: two i16 (*wide*), or four bytes
-/// (*narrow*: weights i8, activations u8).
+/// A lane is a row of weights, keys or values. Words of 32 bits hold what is next to each other in
+/// k of one row: four bytes, or two i16.
 ///
 /// # Safety
 /// The methods that are not `run` may be called only inside a `run` of the
@@ -37,15 +36,14 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Vectors of `LANES` f32.
     type F: Copy;
-    /// Rows of a vector.
+    /// Sums of products of bytes on their way to i32.
+    type Sums: Copy;
+    /// Rows of a vector, at most [`MOST_LANES`].
     const LANES: usize;
-    /// The largest integer weight that [`dot_narrow`](Self::dot_narrow) takes;
-    /// 0 where there is no such instruction.
-    const NARROW: i32;
-    /// The most routed rows whose sums fit the registers, with wide words.
-    const WIDE_ROWS: usize;
-    /// The same with narrow words.
-    const NARROW_ROWS: usize;
+    /// Whether [`dot_bytes`](Self::dot_bytes) is one instruction; weights of eight bits are then unsigned.
+    const BYTES: bool;
+    /// The most routed rows whose sums fit the registers.
+    const ROWS: usize;
 
     /// Runs `work` as compiled for these instructions.
     fn run<W: Work>(self, work: W) -> W::Output;
@@ -62,14 +60,43 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sub_i(a: Self::I, b: Self::I) -> Self::I;
     /// `acc` plus the sum of the products of two i16 in each lane.
     unsafe fn dot_wide(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
-    /// `acc` plus the sum of the products of eight i8 of `w` and u8 of `x` in each lane.
-    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I;
-    /// The same with four of each.
-    #[inline(always)]
-    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        // SAFETY: the caller's.
-        unsafe { Self::dot_narrow(acc, [w, Self::zero_i()], [x, Self::zero_i()]) }
-    }
+    /// `acc` plus the sum of the products of four i8 of `w` and u8 of `x` in each lane.
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+
+    /// What [`dot_add`](Self::dot_add) adds to.
+    unsafe fn dot_begin(acc: Self::I) -> Self::Sums;
+    /// Adds the products of four u8 of `w` and i8 of `x` in each lane; no more of them between
+    /// beginning and end than [`depth`] allows for `w`.
+    unsafe fn dot_add(sums: Self::Sums, w: Self::I, x: Self::I) -> Self::Sums;
+    /// `acc` with what was added since [`dot_begin`](Self::dot_begin) of it.
+    unsafe fn dot_end(acc: Self::I, sums: Self::Sums) -> Self::I;
+    /// `acc` plus the sum of the products of four i8 each, where not [`BYTES`](Self::BYTES); those of `x` are not -128.
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+
+    /// Sixteen bytes of every lane's row from byte `at`, as four vectors of words.
+    unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4];
+    /// Bits of both.
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
+    /// Bits of either.
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    /// Bits of one.
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I;
+    /// Words shifted to the right, zeros from the left.
+    unsafe fn shr(v: Self::I, bits: u32) -> Self::I;
+    /// Words shifted to the left.
+    unsafe fn shl(v: Self::I, bits: u32) -> Self::I;
+    /// `a + b` of words.
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    /// `a + b` of bytes.
+    unsafe fn add_bytes(a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b` of bytes.
+    unsafe fn sub_bytes(a: Self::I, b: Self::I) -> Self::I;
+    /// The entries of `table` that bytes of `v`, at most 15, name.
+    unsafe fn lookup(table: &[u8; 16], v: Self::I) -> Self::I;
+    /// Bytes of ones where bits `4 * word..4 * word + 4` of a lane are set.
+    unsafe fn bit_bytes(v: Self::I, word: usize) -> Self::I;
+    /// `LANES` f16, widened.
+    unsafe fn load_f16(from: *const u16) -> Self::F;
 
     /// Zeros.
     unsafe fn zero() -> Self::F;
@@ -99,6 +126,20 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2];
     /// f32 to f16 bits: nearest even, overflow to infinity, canonical NaN.
     unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8];
+}
+
+/// The most lanes of a vector.
+pub(crate) const MOST_LANES: usize = 16;
+
+/// How many words of bytes up to `most` can be summed in i16: products of two bytes with codes of
+/// at most 127 are.
+pub(crate) const fn depth(most: i32) -> usize {
+    match i16::MAX as i32 / (2 * 127 * most) {
+        8.. => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    }
 }
 
 /// A loop to be compiled once per instruction set, with its vectors.

@@ -1,0 +1,395 @@
+//! The IQ types.
+//!
+//! Codebook entries are copied row by row, signs and sub-scales are applied to all rows at once.
+
+use strata_core::format::grids;
+use strata_core::format::iq::IQ4_VALUES;
+use strata_core::format::types::{
+    IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS,
+};
+use strata_core::format::{Format, MAX_BLOCK};
+
+use super::{Lanes, Rows, To, field, times};
+use crate::simd::{MOST_LANES, Simd};
+
+/// Codebook entries of a block of every lane's row.
+struct Entries([[[i8; 8]; MAX_BLOCK / 8]; MOST_LANES]);
+
+impl Entries {
+    /// What `of` says of a block's bytes: entry `i` is the values from 8i on.
+    ///
+    /// # Safety
+    /// Rows are good for a block.
+    #[inline(always)]
+    unsafe fn of<S: Simd, F: Format>(rows: &Rows, of: impl Fn(&[u8], usize) -> [i8; 8]) -> Self {
+        let mut entries = [[[0; 8]; MAX_BLOCK / 8]; MOST_LANES];
+        for (entries, row) in entries[..S::LANES].iter_mut().zip(&rows.at) {
+            // SAFETY: the caller's.
+            let block = unsafe { std::slice::from_raw_parts(*row, F::BYTES) };
+            for (i, entry) in entries.iter_mut().enumerate() {
+                *entry = of(block, i);
+            }
+        }
+        Self(entries)
+    }
+
+    /// Their words from word `4 * i` on.
+    ///
+    /// # Safety
+    /// Inside a `run` of S.
+    #[inline(always)]
+    unsafe fn words<S: Simd>(&self, i: usize) -> [S::I; 4] {
+        let rows = self.0.each_ref().map(|entries| entries.as_ptr().cast());
+        // SAFETY: the caller's; i is below 16.
+        unsafe { S::turn(&rows, 16 * i) }
+    }
+
+    /// Magnitudes with the signs of 32 values each, and `offset` more.
+    ///
+    /// # Safety
+    /// As for [`Lanes::lanes`].
+    #[inline(always)]
+    unsafe fn signed<S: Simd>(&self, signs: impl Fn(usize) -> S::I, offset: u8, to: &To<S>) {
+        // SAFETY: the caller's.
+        unsafe {
+            let offset = S::splat_i(u32::from(offset) * 0x0101_0101);
+            for s in 0..8 {
+                let signs = signs(s);
+                for part in 0..2 {
+                    for (i, entry) in self.words::<S>(2 * s + part).into_iter().enumerate() {
+                        let minus = S::bit_bytes(signs, 4 * part + i);
+                        let value = S::sub_bytes(S::xor(entry, minus), minus);
+                        to.code(8 * s + 4 * part + i, S::add_bytes(value, offset));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Four seven-bit sign codes of a word as 32 signs: the eighth of eight makes their number even.
+///
+/// # Safety
+/// Inside a `run` of S.
+#[inline(always)]
+unsafe fn even_signs<S: Simd>(word: S::I) -> S::I {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut signs = S::and(word, S::splat_i(0x7f));
+        for i in 1..4 {
+            signs = S::or(signs, S::and(S::shl(word, i), S::splat_i(0x7f << (8 * i))));
+        }
+        let mut parity = signs;
+        for shift in [4, 2, 1] {
+            parity = S::xor(parity, S::shr(parity, shift));
+        }
+        S::or(signs, S::shl(S::and(parity, S::splat_i(0x0101_0101)), 7))
+    }
+}
+
+/// Twice an integer, and one.
+///
+/// # Safety
+/// Inside a `run` of S.
+#[inline(always)]
+unsafe fn odd<S: Simd>(v: S::I) -> S::I {
+    // SAFETY: the caller's.
+    unsafe { S::or(S::shl(v, 1), S::splat_i(1)) }
+}
+
+/// Bits of a word, after a shift to the right.
+///
+/// # Safety
+/// Inside a `run` of S.
+#[inline(always)]
+unsafe fn bits<S: Simd>(v: S::I, shift: usize, mask: u32) -> S::I {
+    // SAFETY: the caller's.
+    unsafe { S::and(S::shr(v, shift as u32), S::splat_i(mask)) }
+}
+
+/// Eight bytes of two sub-scales each, from byte `at` on.
+///
+/// # Safety
+/// As for [`Lanes::lanes`].
+#[inline(always)]
+unsafe fn nibble_scales<S: Simd>(rows: &Rows, at: usize, to: &To<S>) {
+    // SAFETY: the caller's.
+    unsafe {
+        for half in 0..2 {
+            let scales = rows.word::<S>(at + 4 * half);
+            for i in 0..8 {
+                to.sub(8 * half + i, odd::<S>(bits::<S>(scales, 4 * i, 15)));
+            }
+        }
+    }
+}
+
+/// The little-endian u16 at byte `at`.
+#[inline(always)]
+fn u16_at(block: &[u8], at: usize) -> usize {
+    usize::from(block[at]) | usize::from(block[at + 1]) << 8
+}
+
+/// Two entries of four values.
+#[inline(always)]
+fn joined(a: [i8; 4], b: [i8; 4]) -> [i8; 8] {
+    [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
+}
+
+impl Lanes for IQ2_XXS {
+    const OFFSET: i32 = 43;
+    const MOST: Option<i32> = Some(86);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 66 bytes.
+        unsafe {
+            to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                grids::IQ2_XXS[usize::from(block[2 + 8 * (i / 4) + i % 4])]
+            });
+            let mut words = [S::zero_i(); 8];
+            for pair in 0..4 {
+                [_, words[2 * pair], _, words[2 * pair + 1]] = rows.turn::<S>(2 + 16 * pair);
+            }
+            for (s, word) in words.into_iter().enumerate() {
+                to.sub(s, odd::<S>(S::shr(word, 28)));
+            }
+            entries.signed::<S>(|s| even_signs::<S>(words[s]), 43, to);
+        }
+    }
+}
+
+impl Lanes for IQ2_XS {
+    const OFFSET: i32 = 43;
+    const MOST: Option<i32> = Some(86);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 74 bytes.
+        unsafe {
+            to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
+            nibble_scales(rows, 66, to);
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                grids::IQ2_XS[u16_at(block, 2 + 2 * i) & 511]
+            });
+            let mut pairs = [S::zero_i(); 16];
+            for (pairs, i) in pairs.as_chunks_mut::<4>().0.iter_mut().zip(0..) {
+                *pairs = rows.turn::<S>(2 + 16 * i);
+            }
+            // Two codes of nine bits below seven of signs to a word.
+            let signs = |s: usize| {
+                let seven = |i: usize| {
+                    let word = pairs[2 * s + i];
+                    S::or(bits::<S>(word, 9, 0x7f), S::shl(S::shr(word, 25), 7))
+                };
+                even_signs::<S>(S::or(seven(0), S::shl(seven(1), 14)))
+            };
+            entries.signed::<S>(signs, 43, to);
+        }
+    }
+}
+
+impl Lanes for IQ2_S {
+    const OFFSET: i32 = 43;
+    const MOST: Option<i32> = Some(86);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 82 bytes.
+        unsafe {
+            to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
+            nibble_scales(rows, 74, to);
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                let upper = usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3);
+                grids::IQ2_S[usize::from(block[2 + i]) | upper << 8]
+            });
+            let signs = [rows.turn::<S>(34), rows.turn::<S>(50)];
+            entries.signed::<S>(|s| signs[s / 4][s % 4], 43, to);
+        }
+    }
+}
+
+impl Lanes for IQ3_XXS {
+    const OFFSET: i32 = 62;
+    const MOST: Option<i32> = Some(124);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 98 bytes.
+        unsafe {
+            to.scale(0, times::<S>(rows.half::<S>(0), 0.25));
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                let four = |j: usize| grids::IQ3_XXS[usize::from(block[2 + 2 * i + j])];
+                joined(four(0), four(1))
+            });
+            let words = [rows.turn::<S>(66), rows.turn::<S>(82)];
+            for s in 0..8 {
+                to.sub(s, odd::<S>(S::shr(words[s / 4][s % 4], 28)));
+            }
+            entries.signed::<S>(|s| even_signs::<S>(words[s / 4][s % 4]), 62, to);
+        }
+    }
+}
+
+impl Lanes for IQ3_S {
+    const OFFSET: i32 = 15;
+    const MOST: Option<i32> = Some(30);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 110 bytes.
+        unsafe {
+            to.scale(0, rows.half::<S>(0));
+            let scales = rows.word::<S>(106);
+            for s in 0..8 {
+                to.sub(s, odd::<S>(bits::<S>(scales, 4 * s, 15)));
+            }
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                let ninth = usize::from(block[66 + i / 4]) >> (2 * (i % 4));
+                let four = |j: usize| {
+                    grids::IQ3_S[usize::from(block[2 + 2 * i + j]) | (ninth >> j & 1) << 8]
+                };
+                joined(four(0), four(1))
+            });
+            let signs = [rows.turn::<S>(74), rows.turn::<S>(90)];
+            entries.signed::<S>(|s| signs[s / 4][s % 4], 15, to);
+        }
+    }
+}
+
+impl Lanes for IQ1_S {
+    const OFFSET: i32 = 1;
+    const MOST: Option<i32> = Some(2);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 50 bytes.
+        unsafe {
+            let d = rows.half::<S>(0);
+            to.scale(0, d);
+            to.min_scale(times::<S>(d, 0.125));
+            for (i, pair) in rows.turn::<S>(34).into_iter().enumerate() {
+                for j in 0..2 {
+                    let word = bits::<S>(pair, 16 * j, 0xffff);
+                    let scale = odd::<S>(bits::<S>(word, 12, 7));
+                    // The sign of the shift negates: flipped, and one more.
+                    let sign = S::shr(word, 15);
+                    let minus = S::sub_i(S::zero_i(), sign);
+                    to.sub(2 * i + j, scale);
+                    to.min(2 * i + j, S::add_i(S::xor(scale, minus), sign));
+                }
+            }
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                let upper = u16_at(block, 34 + 2 * (i / 4)) >> (3 * (i % 4)) & 7;
+                grids::IQ1_S[usize::from(block[2 + i]) | upper << 8]
+            });
+            for part in 0..16 {
+                for (i, entry) in entries.words::<S>(part).into_iter().enumerate() {
+                    to.code(4 * part + i, S::add_bytes(entry, S::splat_i(0x0101_0101)));
+                }
+            }
+        }
+    }
+}
+
+impl Lanes for IQ1_M {
+    const OFFSET: i32 = 9;
+    const MOST: Option<i32> = Some(18);
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 56 bytes.
+        unsafe {
+            let [shifts, more_shifts, a, b] = rows.turn::<S>(40);
+            let d = S::or(
+                S::or(bits::<S>(a, 12, 0xf), bits::<S>(a, 24, 0xf0)),
+                S::or(bits::<S>(b, 4, 0xf00), bits::<S>(b, 16, 0xf000)),
+            );
+            let mut words = [0; MOST_LANES];
+            S::store_i(words.as_mut_ptr(), d);
+            to.scale(0, times::<S>(S::load_f16(words.map(|word| word as u16).as_ptr()), 0.125));
+            for s in 0..16 {
+                let word = if s < 8 { a } else { b };
+                to.sub(s, odd::<S>(bits::<S>(word, 16 * (s / 4 % 2) + 3 * (s % 4), 7)));
+            }
+            let entries = Entries::of::<S, Self>(rows, |block, i| {
+                let upper = usize::from(block[32 + i / 2] >> (4 * (i % 2)) & 7);
+                grids::IQ1_S[usize::from(block[i]) | upper << 8]
+            });
+            // The sign of the shift is bit 3 of the nibble of eight values.
+            let nibbles = [rows.word::<S>(32), rows.word::<S>(36), shifts, more_shifts];
+            for part in 0..16 {
+                for (i, entry) in entries.words::<S>(part).into_iter().enumerate() {
+                    let eight = 2 * part + i / 2;
+                    let sign = bits::<S>(nibbles[eight / 8], 4 * (eight % 8) + 3, 1);
+                    let less = S::and(S::sub_i(S::zero_i(), sign), S::splat_i(0x0202_0202));
+                    // 8 (entry + 1) + 2, or 2 less.
+                    let entry = S::shl(S::add_bytes(entry, S::splat_i(0x0101_0101)), 3);
+                    let code = S::sub_bytes(S::add_bytes(entry, S::splat_i(0x0202_0202)), less);
+                    to.code(4 * part + i, code);
+                }
+            }
+        }
+    }
+}
+
+/// [`IQ4_VALUES`] as bytes.
+const IQ4_BYTES: [u8; 16] = {
+    let mut bytes = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        bytes[i] = IQ4_VALUES[i] as u8;
+        i += 1;
+    }
+    bytes
+};
+
+/// Sixteen code bytes from byte `at` on to words from `word` on.
+///
+/// # Safety
+/// As for [`Lanes::lanes`].
+#[inline(always)]
+unsafe fn non_linear<S: Simd>(rows: &Rows, at: usize, word: usize, to: &To<S>) {
+    // SAFETY: the caller's.
+    unsafe {
+        for (i, codes) in rows.turn::<S>(at).into_iter().enumerate() {
+            to.signed(word + i, S::lookup(&IQ4_BYTES, field::<S>(codes, 0, 15)));
+            to.signed(word + 4 + i, S::lookup(&IQ4_BYTES, field::<S>(codes, 4, 15)));
+        }
+    }
+}
+
+impl Lanes for IQ4_NL {
+    const OFFSET: i32 = 0;
+    const MOST: Option<i32> = None;
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 18 bytes.
+        unsafe {
+            to.scale(0, rows.half::<S>(0));
+            non_linear(rows, 2, 0, to);
+        }
+    }
+}
+
+impl Lanes for IQ4_XS {
+    const OFFSET: i32 = 0;
+    const MOST: Option<i32> = None;
+
+    #[inline(always)]
+    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+        // SAFETY: the caller's; a block has 136 bytes.
+        unsafe {
+            to.scale(0, rows.half::<S>(0));
+            let [head, lower, ..] = rows.turn::<S>(0);
+            for s in 0..8 {
+                let upper = S::shl(bits::<S>(head, 16 + 2 * s, 3), 4);
+                let scale = S::or(bits::<S>(lower, 4 * s, 15), upper);
+                to.sub(s, S::sub_i(scale, S::splat_i(32)));
+                non_linear(rows, 8 + 16 * s, 8 * s, to);
+            }
+        }
+    }
+}
