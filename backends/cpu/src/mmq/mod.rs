@@ -93,6 +93,7 @@ struct Launch<'a, S: Simd> {
     weights: &'a [u8],
     weight_rows: usize,
     cols: usize,
+    row_bytes: usize,
     row_stride: usize,
     expert_stride: usize,
     dst: Parts<'a, f32>,
@@ -131,6 +132,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             weights: memory::values(weights.data()),
             weight_rows: weights.rows(),
             cols: weights.cols(),
+            row_bytes: weights.ty().row_bytes(weights.cols())?,
             row_stride: weights.row_stride(),
             expert_stride: weights.expert_stride(),
             dst: Parts::new(dst),
@@ -140,6 +142,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             let mut worker = shared.workers.take();
             worker.held = None;
             worker.rows.reserve(shared, plan.most_rows(), q8.cols(), launch.kernels.shape)?;
+            worker.weights.size(tile_rows, launch.kernels.shape);
             shared.reserve(&mut worker.acc, plan.most_rows() * tile_rows)?;
             Ok(worker)
         };
@@ -159,14 +162,11 @@ impl<S: Simd> Launch<'_, S> {
             let count = tile_rows.min(self.weight_rows - first);
             worker.acc.clear();
             worker.acc.resize(unit.rows.len() * tile_rows, 0.0);
+            let rows = &expert[first * self.row_stride..];
+            let rows = TileRows::new(rows, self.row_stride, self.row_bytes, count);
             for slab in 0..self.cols.div_ceil(SLAB) {
                 let values = SLAB.min(self.cols - slab * SLAB);
-                let rows = TileRows {
-                    bytes: &expert[first * self.row_stride..],
-                    stride: self.row_stride,
-                    count,
-                };
-                self.decoder.run(self.simd, &mut worker.weights, rows, slab, values);
+                self.decoder.run(self.simd, &mut worker.weights, &rows, slab, values);
                 self.kernels.run(
                     self.simd,
                     &worker.weights,

@@ -159,11 +159,7 @@ impl<S: Simd, F: Lanes, const N: usize> Work for Kernel<'_, S, F, N> {
         let Args { weights, codes, scales, starts, sums, values, acc } = self.args;
         let shape = const { Shape::of::<S, F>() };
         let rows = VECTORS * S::LANES;
-        let groups = SLAB / shape.group;
-        assert!(values <= SLAB && values.is_multiple_of(32) && shape.layout == F::LAYOUT);
-        assert!(weights.words.len() == rows * WORDS && weights.sub.len() == rows * shape.subs());
-        assert!(weights.dw.len() == rows * groups && weights.dm.len() == rows * groups);
-        assert!(weights.mn.len() == rows * shape.sums());
+        assert!(values <= SLAB && values.is_multiple_of(32) && weights.has(rows, shape));
         assert!(codes.len() == N * WORDS && scales.len() == N * SCALES);
         assert!(starts.len() == N * shape.runs() && sums.len() == N * shape.sums());
         assert!(acc.len() == N * rows);

@@ -131,6 +131,19 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
 /// The most lanes of a vector.
 pub(crate) const MOST_LANES: usize = 16;
 
+/// Asks for the line of memory at `at`, wherever it points to.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; every x86-64 has it, and no address is wrong.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// How many words of bytes up to `most` can be summed in i16: products of two bytes with codes of
 /// at most 127 are.
 pub(crate) const fn depth(most: i32) -> usize {

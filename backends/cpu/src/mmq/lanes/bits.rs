@@ -12,7 +12,7 @@ impl Lanes for Q1_0 {
     const STEP: usize = 8;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -32,7 +32,7 @@ impl Lanes for Q2_0 {
     const STEP: usize = 4;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -50,7 +50,7 @@ impl Lanes for TQ1_0 {
     const MOST: Option<i32> = Some(2);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 54 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(52));
@@ -95,7 +95,7 @@ impl Lanes for TQ2_0 {
     const MOST: Option<i32> = Some(3);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 66 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(64));

@@ -14,7 +14,7 @@ impl Lanes for MXFP4 {
     const MOST: Option<i32> = Some(24);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 17 bytes.
         unsafe {
             to.scale(0, rows.byte::<S>(0, e8m0_half));
@@ -31,7 +31,7 @@ impl Lanes for NVFP4 {
     const MOST: Option<i32> = Some(24);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 36 bytes.
         unsafe {
             for s in 0..4 {

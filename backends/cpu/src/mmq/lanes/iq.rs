@@ -2,6 +2,8 @@
 //!
 //! Codebook entries are copied row by row, signs and sub-scales are applied to all rows at once.
 
+use std::mem::MaybeUninit;
+
 use strata_core::format::grids;
 use strata_core::format::iq::IQ4_VALUES;
 use strata_core::format::types::{
@@ -13,7 +15,7 @@ use super::{Lanes, Rows, To, field, times};
 use crate::simd::{MOST_LANES, Simd};
 
 /// Codebook entries of a block of every lane's row.
-struct Entries([[[i8; 8]; MAX_BLOCK / 8]; MOST_LANES]);
+struct Entries([[MaybeUninit<[i8; 8]>; MAX_BLOCK / 8]; MOST_LANES]);
 
 impl Entries {
     /// What `of` says of a block's bytes: entry `i` is the values from 8i on.
@@ -21,16 +23,17 @@ impl Entries {
     /// # Safety
     /// Rows are good for a block.
     #[inline(always)]
-    unsafe fn of<S: Simd, F: Format>(rows: &Rows, of: impl Fn(&[u8], usize) -> [i8; 8]) -> Self {
-        let mut entries = [[[0; 8]; MAX_BLOCK / 8]; MOST_LANES];
-        for (entries, row) in entries[..S::LANES].iter_mut().zip(&rows.at) {
+    unsafe fn of<S: Simd, F: Format>(
+        rows: &Rows<'_>,
+        of: impl Fn(&[u8], usize) -> [i8; 8],
+    ) -> Self {
+        let mut entries = Self([[const { MaybeUninit::uninit() }; MAX_BLOCK / 8]; MOST_LANES]);
+        for (entries, row) in entries.0[..S::LANES].iter_mut().zip(rows.at) {
             // SAFETY: the caller's.
-            let block = unsafe { std::slice::from_raw_parts(*row, F::BYTES) };
-            for (i, entry) in entries.iter_mut().enumerate() {
-                *entry = of(block, i);
-            }
+            let block = unsafe { std::slice::from_raw_parts(row.add(rows.from), F::BYTES) };
+            copy_entries::<F>(block, entries, &of);
         }
-        Self(entries)
+        entries
     }
 
     /// Their words from word `4 * i` on.
@@ -64,6 +67,20 @@ impl Entries {
                 }
             }
         }
+    }
+}
+
+/// Not inlined, so that it is compiled for the plain target: with wider instructions entries become
+/// gathers, which take twice as long.
+#[inline(never)]
+fn copy_entries<F: Format>(
+    block: &[u8],
+    entries: &mut [MaybeUninit<[i8; 8]>; MAX_BLOCK / 8],
+    of: impl Fn(&[u8], usize) -> [i8; 8],
+) {
+    assert!(block.len() == F::BYTES);
+    for (i, entry) in entries.iter_mut().enumerate() {
+        entry.write(of(block, i));
     }
 }
 
@@ -112,7 +129,7 @@ unsafe fn bits<S: Simd>(v: S::I, shift: usize, mask: u32) -> S::I {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn nibble_scales<S: Simd>(rows: &Rows, at: usize, to: &To<S>) {
+unsafe fn nibble_scales<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
     // SAFETY: the caller's.
     unsafe {
         for half in 0..2 {
@@ -141,7 +158,7 @@ impl Lanes for IQ2_XXS {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 66 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
@@ -165,7 +182,7 @@ impl Lanes for IQ2_XS {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 74 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
@@ -195,7 +212,7 @@ impl Lanes for IQ2_S {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 82 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
@@ -215,7 +232,7 @@ impl Lanes for IQ3_XXS {
     const MOST: Option<i32> = Some(124);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 98 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.25));
@@ -237,7 +254,7 @@ impl Lanes for IQ3_S {
     const MOST: Option<i32> = Some(30);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 110 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -263,7 +280,7 @@ impl Lanes for IQ1_S {
     const MOST: Option<i32> = Some(2);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 50 bytes.
         unsafe {
             let d = rows.half::<S>(0);
@@ -298,7 +315,7 @@ impl Lanes for IQ1_M {
     const MOST: Option<i32> = Some(18);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 56 bytes.
         unsafe {
             let [shifts, more_shifts, a, b] = rows.turn::<S>(40);
@@ -350,7 +367,7 @@ const IQ4_BYTES: [u8; 16] = {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn non_linear<S: Simd>(rows: &Rows, at: usize, word: usize, to: &To<S>) {
+unsafe fn non_linear<S: Simd>(rows: &Rows<'_>, at: usize, word: usize, to: &To<S>) {
     // SAFETY: the caller's.
     unsafe {
         for (i, codes) in rows.turn::<S>(at).into_iter().enumerate() {
@@ -365,7 +382,7 @@ impl Lanes for IQ4_NL {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -379,7 +396,7 @@ impl Lanes for IQ4_XS {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 136 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));

@@ -10,7 +10,7 @@ impl Lanes for Q2_K {
     const MOST: Option<i32> = Some(3);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 84 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(80));
@@ -40,7 +40,7 @@ impl Lanes for Q3_K {
     const MOST: Option<i32> = Some(7);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 110 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(108));
@@ -76,7 +76,7 @@ impl Lanes for Q3_K {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn scales_and_minimums<S: Simd>(rows: &Rows, to: &To<S>) {
+unsafe fn scales_and_minimums<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
     // SAFETY: the caller's.
     unsafe {
         to.scale(0, rows.half::<S>(0));
@@ -97,7 +97,7 @@ impl Lanes for Q4_K {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 144 bytes.
         unsafe {
             scales_and_minimums(rows, to);
@@ -117,7 +117,7 @@ impl Lanes for Q5_K {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 176 bytes.
         unsafe {
             scales_and_minimums(rows, to);
@@ -144,7 +144,7 @@ impl Lanes for Q6_K {
     const MOST: Option<i32> = Some(63);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 210 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(208));

@@ -10,7 +10,7 @@ impl Lanes for Q4_0 {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -24,7 +24,7 @@ impl Lanes for Q4_1 {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 20 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -40,7 +40,7 @@ impl Lanes for Q5_0 {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 22 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -54,7 +54,7 @@ impl Lanes for Q5_1 {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 24 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -70,7 +70,7 @@ impl Lanes for Q8_0 {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>) {
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
         // SAFETY: the caller's; a block has 34 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -88,7 +88,7 @@ impl Lanes for Q8_0 {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn nibbles<S: Simd>(rows: &Rows, at: usize, to: &To<S>) {
+unsafe fn nibbles<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
     // SAFETY: the caller's.
     unsafe {
         for (i, codes) in rows.turn::<S>(at).into_iter().enumerate() {
@@ -103,7 +103,7 @@ unsafe fn nibbles<S: Simd>(rows: &Rows, at: usize, to: &To<S>) {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn five_bits<S: Simd>(rows: &Rows, at: usize, to: &To<S>) {
+unsafe fn five_bits<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
     // SAFETY: the caller's.
     unsafe {
         let (high, fifth) = (rows.word::<S>(at), S::splat_i(0x1010_1010));

@@ -13,7 +13,7 @@ mod legacy;
 
 use strata_core::format::Format;
 
-use crate::simd::{MOST_LANES, Simd};
+use crate::simd::{MOST_LANES, Simd, prefetch};
 
 /// How blocks of a type become bytes.
 pub(super) trait Lanes: Format {
@@ -25,11 +25,11 @@ pub(super) trait Lanes: Format {
     /// `4 * STEP * (i / STEP) + STEP * b + i % STEP`.
     const STEP: usize = 1;
 
-    /// Decodes the block at the beginning of each row.
+    /// Decodes a block of each row.
     ///
     /// # Safety
     /// Inside a `run` of S; rows are good for a block, and `to` for what the type has.
-    unsafe fn lanes<S: Simd>(rows: &Rows, to: &To<S>);
+    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>);
 }
 
 /// What is stored of a type for an instruction set.
@@ -52,32 +52,31 @@ impl<F: Lanes> Codes<F> {
 }
 
 /// Where the blocks of the rows of a vector are.
-pub(super) struct Rows {
-    /// The first `LANES` are used.
-    pub(super) at: [*const u8; MOST_LANES],
+pub(super) struct Rows<'a> {
+    /// The rows; the first `LANES` are used.
+    pub(super) at: &'a [*const u8; MOST_LANES],
+    /// Bytes of each before the block.
+    pub(super) from: usize,
+    /// For long blocks: bytes from what is decoded to what will be a little later.
+    pub(super) ahead: Option<usize>,
 }
 
-impl Rows {
-    /// Goes on to the next block.
-    ///
-    /// # Safety
-    /// What follows is of the same allocations.
-    #[inline(always)]
-    pub(super) unsafe fn advance(&mut self, bytes: usize) {
-        for at in &mut self.at {
-            // SAFETY: the caller's.
-            *at = unsafe { at.add(bytes) };
-        }
-    }
-
+impl Rows<'_> {
     /// Sixteen bytes from byte `at` on, as words.
     ///
     /// # Safety
     /// As for [`Lanes::lanes`]; the bytes are of the block. So for all that follow.
     #[inline(always)]
     unsafe fn turn<S: Simd>(&self, at: usize) -> [S::I; 4] {
+        if let Some(ahead) = self.ahead {
+            // A line of a quarter of the rows each time: of all of them every 64 bytes.
+            let quarter = at / 16 % 4 * (S::LANES / 4);
+            for row in &self.at[quarter..quarter + S::LANES / 4] {
+                prefetch(row.wrapping_add(self.from + at + ahead));
+            }
+        }
         // SAFETY: the caller's.
-        unsafe { S::turn(&self.at, at) }
+        unsafe { S::turn(self.at, self.from + at) }
     }
 
     /// The word from byte `at` on.
@@ -86,8 +85,8 @@ impl Rows {
         let mut words = [0; MOST_LANES];
         // SAFETY: the caller's.
         unsafe {
-            for (word, row) in words[..S::LANES].iter_mut().zip(&self.at) {
-                *word = u32::from_le_bytes(row.add(at).cast::<[u8; 4]>().read());
+            for (word, row) in words[..S::LANES].iter_mut().zip(self.at) {
+                *word = u32::from_le_bytes(row.add(self.from + at).cast::<[u8; 4]>().read());
             }
             S::load_i(words.as_ptr())
         }
@@ -99,8 +98,8 @@ impl Rows {
         let mut halves = [0; MOST_LANES];
         // SAFETY: the caller's.
         unsafe {
-            for (half, row) in halves[..S::LANES].iter_mut().zip(&self.at) {
-                *half = u16::from_le_bytes(row.add(at).cast::<[u8; 2]>().read());
+            for (half, row) in halves[..S::LANES].iter_mut().zip(self.at) {
+                *half = u16::from_le_bytes(row.add(self.from + at).cast::<[u8; 2]>().read());
             }
             S::load_f16(halves.as_ptr())
         }
@@ -112,8 +111,8 @@ impl Rows {
         let mut values = [0.0; MOST_LANES];
         // SAFETY: the caller's.
         unsafe {
-            for (value, row) in values[..S::LANES].iter_mut().zip(&self.at) {
-                *value = of(*row.add(at));
+            for (value, row) in values[..S::LANES].iter_mut().zip(self.at) {
+                *value = of(*row.add(self.from + at));
             }
             S::load(values.as_ptr())
         }
