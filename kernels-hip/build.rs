@@ -17,7 +17,7 @@ use std::{env, fs};
 use build::{arch, compile, find};
 
 /// The sources, which the CUDA build compiles too.
-const KERNELS: &str = "../kernels-cuda/kernels";
+const KERNELS: &str = strata_kernels_cuda::SOURCES;
 /// HIP's halves of their `vendor.cuh` and `mma.cuh`.
 const INCLUDE: &str = "include";
 

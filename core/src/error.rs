@@ -174,6 +174,7 @@ pub(crate) fn same_device(what: &str, given: DeviceId, expected: DeviceId) -> Re
 
 /// What the checked call found not to be finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 #[repr(u32)]
 pub enum NonFinite {
     /// A value of the layer's input.
@@ -184,6 +185,25 @@ pub enum NonFinite {
     Score = 2,
     /// A hidden activation (after SwiGLU), or a scale or sum of its q8_1 block.
     Hidden = 3,
+    /// The score of the shared expert's gate.
+    SharedScore = 4,
+    /// A hidden activation of the shared expert, or a scale or sum of its q8_1 block.
+    SharedHidden = 5,
+    /// A value of the layer's output: of the down products, or of their weighted sum.
+    Output = 6,
+}
+
+impl NonFinite {
+    /// All of them, in the order of the steps.
+    pub const ALL: &[Self] = &[
+        Self::Input,
+        Self::InputHeader,
+        Self::Score,
+        Self::Hidden,
+        Self::SharedScore,
+        Self::SharedHidden,
+        Self::Output,
+    ];
 }
 
 impl std::fmt::Display for NonFinite {
@@ -193,6 +213,11 @@ impl std::fmt::Display for NonFinite {
             Self::InputHeader => "a scale or sum of the quantized input",
             Self::Score => "a router score",
             Self::Hidden => "a hidden activation or its quantized scale or sum",
+            Self::SharedScore => "the score of the shared expert's gate",
+            Self::SharedHidden => {
+                "a hidden activation of the shared expert or its quantized scale or sum"
+            }
+            Self::Output => "an output value",
         })
     }
 }

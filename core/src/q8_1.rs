@@ -66,6 +66,62 @@ impl std::str::FromStr for Layout {
     }
 }
 
+/// What the sums of DS4 and D2S6 headers are sums of.
+///
+/// A weight type with minimums multiplies them with these sums. [`Layout::D4`] has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u32)]
+pub enum Sums {
+    /// The values, as they were before they were rounded to codes.
+    #[default]
+    Values = 0,
+    /// The codes, times their scale: what a product reads. Half the error, with minimums.
+    Codes = 1,
+}
+
+impl Sums {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Values, Self::Codes];
+
+    /// The name, as `codes`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Values => "values",
+            Self::Codes => "codes",
+        }
+    }
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How q8_1 blocks are written: what their headers hold, and what the sums in them are of.
+///
+/// A [`Layout`] alone means sums of the values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Headers {
+    /// What they hold.
+    pub layout: Layout,
+    /// What the sums are of, where there are any.
+    pub sums: Sums,
+}
+
+impl From<Layout> for Headers {
+    fn from(layout: Layout) -> Self {
+        Self { layout, sums: Sums::default() }
+    }
+}
+
+impl Layout {
+    /// Headers of this layout with such sums.
+    pub const fn with(self, sums: Sums) -> Headers {
+        Headers { layout: self, sums }
+    }
+}
+
 /// Blocks along k of one row of `cols` values, padding included.
 pub const fn k_blocks(cols: usize) -> usize {
     cols.div_ceil(PAD) * (PAD / BLOCK_VALUES)

@@ -10,7 +10,7 @@ use strata_core::format::{
 use strata_core::{Error, Layout};
 
 fn vectors() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors/weights")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/conformance/vectors/weights")
 }
 
 fn read(name: &str) -> Vec<u8> {

@@ -17,11 +17,14 @@ fn main() {
 }
 
 fn run() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=build");
+    if env::var_os("CARGO_FEATURE_IMAGES").is_none() {
+        return Ok(());
+    }
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var("OUT_DIR").expect("set by cargo"));
     let kernels = root.join("kernels");
     println!("cargo::rerun-if-changed={}", kernels.display());
-    println!("cargo::rerun-if-changed={}", root.join("build").display());
     for name in find::VARIABLES {
         println!("cargo::rerun-if-env-changed={name}");
     }

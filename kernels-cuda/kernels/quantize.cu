@@ -19,6 +19,7 @@ struct QuantizeArgs {
     u32 k_blocks;
     u32 vector;   // rows of x are 16-aligned
     u32 aligned;  // out is 16-aligned
+    u32 of_codes; // sums are of the codes, not of the values
 };
 
 constexpr int quantize_threads = 256;
@@ -46,7 +47,7 @@ template <Layout layout, bool scatter> DEVICE void quantize(const QuantizeArgs &
                      args.cols, args.vector);
             Codes codes;
             HeaderWord header;
-            const bool header_finite = encode<layout>(x, codes, header);
+            const bool header_finite = encode<layout>(x, args.of_codes, codes, header);
             if (!inside) continue;
             if (args.report.word)
                 report_block(args.report, x, header_finite, args.tokens ? args.tokens[from] : u32(from));

@@ -1,8 +1,9 @@
 // q8_1 blocks of activations: 128 values, by eight lanes of sixteen values each.
 //
 // A lane's codes are one of the 16-byte pieces that blocks are stored in. A
-// scale is that of two lanes (D4, DS4) or four (D2S6). Sums come in the
-// prescribed order: four values first, then the upper half onto the lower.
+// scale is that of two lanes (D4, DS4) or four (D2S6). Sums of values come in the
+// prescribed order: four values first, then the upper half onto the lower; those of
+// codes are exact.
 // Four blocks are the columns that rows are padded to: a panel, by 32 lanes.
 #pragma once
 #include "numerics.cuh"
@@ -14,13 +15,13 @@ constexpr int panel_values = 512, panel_lanes = 32, panel_blocks = 4;
 enum Layout { D4 = 0, DS4 = 1, D2S6 = 2 };
 
 // Where the first token with a value that is not finite is reported: the
-// minimum of token << 2 | kind. Null where nobody asks.
+// minimum of token << 3 | kind. Null where nobody asks.
 struct ReportTo {
     u32 *word;
     u32 value_kind, header_kind;
 };
 
-DEVICE void report(u32 *word, u32 token, u32 kind) { atomic_min(word, token << 2 | kind); }
+DEVICE void report(u32 *word, u32 token, u32 kind) { atomic_min(word, token << 3 | kind); }
 
 // The codes of a lane's values, four to a word.
 struct Codes {
@@ -89,15 +90,25 @@ template <int lanes> DEVICE float sum_of(const float (&x)[lane_values]) {
     return (p[0] + p[2]) + (p[1] + p[3]);
 }
 
+// What the codes of this lane stand for, or those of two lanes, summed.
+template <int lanes> DEVICE float sum_of(const Codes &codes, float d) {
+    i32 sum = 0;
+    UNROLL
+    for (int w = 0; w < 4; w++) sum = dot4(codes.words[w], 0x01010101, sum);
+    if (lanes == 2) sum += i32(shuffle_xor(u32(sum), 1));
+    return float(sum) * d;
+}
+
 // What even lanes store in the header of their block.
 struct HeaderWord {
     u32 word;
     int index;
 };
 
-// A lane's codes and header word. Returns whether the scale and sum behind it
-// are finite as stored.
-template <Layout layout> DEVICE bool encode(const float (&x)[lane_values], Codes &codes, HeaderWord &header) {
+// A lane's codes and header word, with sums of the codes or of the values. Returns
+// whether the scale and sum behind it are finite as stored.
+template <Layout layout>
+DEVICE bool encode(const float (&x)[lane_values], u32 of_codes, Codes &codes, HeaderWord &header) {
     const int lane = int(lane_index()) % block_lanes;
     if (layout == D4) {
         const float d = canonical(scale_and_codes<2>(x, codes));
@@ -105,13 +116,15 @@ template <Layout layout> DEVICE bool encode(const float (&x)[lane_values], Codes
         return is_finite(d);
     }
     if (layout == DS4) {
-        const u16 d = f32_to_f16(scale_and_codes<2>(x, codes));
-        const u16 s = f32_to_f16(sum_of<2>(x));
+        const float scale = scale_and_codes<2>(x, codes);
+        const u16 d = f32_to_f16(scale);
+        const u16 s = f32_to_f16(of_codes ? sum_of<2>(codes, scale) : sum_of<2>(x));
         header = {d | u32(s) << 16, lane / 2};
         return is_finite_f16(d) && is_finite_f16(s);
     }
-    const u16 d = f32_to_f16(scale_and_codes<4>(x, codes));
-    const u16 s = f32_to_f16(sum_of<1>(x));
+    const float scale = scale_and_codes<4>(x, codes);
+    const u16 d = f32_to_f16(scale);
+    const u16 s = f32_to_f16(of_codes ? sum_of<1>(codes, scale) : sum_of<1>(x));
     // The sums of the first six lanes follow the two scales; the last two have none.
     const u32 next = shuffle_xor(u32(s), 1);
     const u32 first = shuffle(u32(d), int(lane_index()) - lane);

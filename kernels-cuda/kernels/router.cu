@@ -148,7 +148,10 @@ KERNEL(top_k_threads, 4) strata_top_k(TopKArgs args) {
             if (j == 0 && !finite && args.report.word) report(args.report.word, u32(token), args.report.value_kind);
             best = max_in_wave(best);
             below = best;
-            const u32 id = ~u32(best);
+            // Where another stream writes the scores meanwhile, nothing may be left below the last
+            // place. The id names an expert all the same: maps and products index by it.
+            const u32 found = ~u32(best);
+            const u32 id = found < args.experts ? found : args.experts - 1;
             const float score = scores[id];
             top = j == 0 ? score : top;
             const float weight = exp_exact(score - top);
@@ -179,6 +182,7 @@ struct CombineArgs {
     const float *shared;       // null where there is no shared expert
     const float *shared_score; // null where it has weight 1
     float *out;
+    ReportTo report; // the output as a value, the shared score as a header
     i64 tokens, width;
     i64 y_stride, shared_stride, score_stride, out_stride;
     u32 k;
@@ -219,8 +223,10 @@ template <int n, bool any> DEVICE void combine_at(const CombineArgs &args, i64 t
         for (int l = 0; l < n; l++) acc[l] = fma32(weight, v[l], acc[l]);
     }
     if (args.shared) {
-        float weight = args.shared_score ? sigmoid(args.shared_score[token * args.score_stride]) : 1.0f;
+        const float score = args.shared_score ? args.shared_score[token * args.score_stride] : 0.0f;
+        float weight = args.shared_score ? sigmoid(score) : 1.0f;
         if (any) weight = weight * args.shared_factor;
+        if (!is_finite(score) && args.report.word) report(args.report.word, u32(token), args.report.header_kind);
         float v[n];
         load_values<n>(v, args.shared + token * args.shared_stride + c);
         UNROLL
@@ -230,6 +236,10 @@ template <int n, bool any> DEVICE void combine_at(const CombineArgs &args, i64 t
         UNROLL
         for (int l = 0; l < n; l++) acc[l] = acc[l] * args.sum_factor;
     }
+    bool finite = true;
+    UNROLL
+    for (int l = 0; l < n; l++) finite = finite && is_finite(acc[l]);
+    if (!finite && args.report.word) report(args.report.word, u32(token), args.report.value_kind);
     float *to = args.out + token * args.out_stride + c;
     if (n == 4) {
         *reinterpret_cast<f32x4 *>(to) = {canonical(acc[0]), canonical(acc[1 % n]), canonical(acc[2 % n]),

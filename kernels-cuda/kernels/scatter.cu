@@ -20,6 +20,7 @@ struct ScatterArgs {
     u32 chunks, chunk_tokens; // that the tokens are cut into
     u32 vector;               // rows of x are 16-aligned
     u32 aligned;              // out is 16-aligned
+    u32 of_codes;             // sums are of the codes, not of the values
 };
 
 constexpr int scatter_threads = 512;
@@ -103,7 +104,7 @@ template <Layout layout> struct RowOrder {
                 const u32 t = t0 + i * groups + group;
                 Codes codes;
                 HeaderWord header;
-                const bool header_finite = encode<layout>(x[i], codes, header);
+                const bool header_finite = encode<layout>(x[i], args.of_codes, codes, header);
                 if (t >= count) continue;
                 if (args.report.word) report_block(args.report, x[i], header_finite, first_token + t);
                 store_block(blocks + t * block_bytes, codes, header, true);

@@ -25,6 +25,7 @@ struct SwiGluQuantizeArgs {
     u32 interleaved;
     u32 vector;  // rows of gate_up, and the up half of each, are 16-aligned
     u32 aligned; // out is 16-aligned
+    u32 of_codes; // sums are of the codes, not of the values
     ExpertsArgs experts;
 };
 
@@ -75,12 +76,17 @@ DEVICE void load_hidden(float (&x)[lane_values], const float *row, i64 col, cons
 DEVICE void load_any_hidden(float (&x)[lane_values], const float *row, u32 number, i64 col,
                             const SwiGluQuantizeArgs &args) {
     const HiddenRow hidden(row, number, args.ffn, args.interleaved, args.experts);
-    // Not unrolled: sixteen copies of every activation would be long.
-    float value[lane_values];
-#pragma unroll 1
-    for (int i = 0; i < lane_values; i++) value[i] = col + i < args.ffn ? hidden.at(col + i) : 0.0f;
     UNROLL
-    for (int i = 0; i < lane_values; i++) x[i] = value[i];
+    for (int i = 0; i < lane_values; i++) x[i] = 0.0f;
+    // Not unrolled: sixteen copies of every activation would be long. Registers are not indexed
+    // either: each value comes in behind the others, which move up by one.
+#pragma unroll 1
+    for (int turn = 0; turn < lane_values; turn++) {
+        const float value = col + turn < args.ffn ? hidden.at(col + turn) : 0.0f;
+        UNROLL
+        for (int i = 0; i < lane_values - 1; i++) x[i] = x[i + 1];
+        x[lane_values - 1] = value;
+    }
 }
 
 template <Layout layout, bool any> DEVICE void swiglu_quantize(const SwiGluQuantizeArgs &args) {
@@ -105,7 +111,7 @@ template <Layout layout, bool any> DEVICE void swiglu_quantize(const SwiGluQuant
                 load_hidden(x, from, col, args);
             Codes codes;
             HeaderWord header;
-            const bool header_finite = encode<layout>(x, codes, header);
+            const bool header_finite = encode<layout>(x, args.of_codes, codes, header);
             if (!real || k_block >= args.k_blocks) continue;
             if (args.report.word)
                 report_block(args.report, x, header_finite, args.tokens ? args.tokens[row] : row);

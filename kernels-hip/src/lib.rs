@@ -11,8 +11,14 @@ mod arch;
 
 pub use arch::{KNOWN, wave};
 
-/// The tiles of every product, widest first: entry points `strata_mmq_{tile}`.
-pub const MMQ_TILES: [&str; 5] = ["tile128", "tile64", "tile32", "tile16", "tile_small"];
+/// The entry points of every product's tiles, widest first.
+pub const MMQ_TILES: [&str; 5] = [
+    "strata_mmq_tile128",
+    "strata_mmq_tile64",
+    "strata_mmq_tile32",
+    "strata_mmq_tile16",
+    "strata_mmq_tile_small",
+];
 
 /// One compiled source file.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +77,16 @@ mod tests {
             assert_eq!(wave(arch), None, "{arch}");
         }
         assert_eq!(wave("gfx1201"), Some(32));
+    }
+
+    #[test]
+    fn every_type_has_kernels_for_every_architecture() {
+        for &ty in strata_core::WeightType::ALL {
+            for arch in archs() {
+                let unit = format!("mmq_{}", ty.name().to_ascii_lowercase());
+                assert!(super::image(&unit, arch).is_some(), "{ty} for {arch}");
+            }
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Step {
     pub layout: u32,
     /// Whether gate and up values stand in turns.
     pub interleaved: u32,
+    /// Whether the sums of q8_1 are of the codes, not of the values.
+    pub of_codes: u32,
     /// What a value that is not finite is reported as.
     pub value_kind: u32,
     /// What a scale or sum that is not finite is reported as.

@@ -212,10 +212,10 @@ inline float sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
 
 // ---- the report of the checked call ----
 
-// Keeps the smallest of `token << 2 | kind`.
+// Keeps the smallest of `token << 3 | kind`.
 inline void report(u32 *word, u32 token, u32 kind) {
   sycl::atomic_ref<u32, sycl::memory_order::relaxed, sycl::memory_scope::device,
                    sycl::access::address_space::global_space>
       least(*word);
-  least.fetch_min(token << 2 | kind);
+  least.fetch_min(token << 3 | kind);
 }

@@ -18,6 +18,7 @@ struct step {
   u32 k;           // scatter, combine: choices per token
   u32 layout;      // of q8_1
   u32 interleaved; // 1: gate and up values in turns; 2: up values alone
+  u32 of_codes;    // whether sums of q8_1 are of the codes, not of the values
   u32 value_kind;  // what a value that is not finite is reported as
   u32 header_kind; // and a scale or sum
 };
@@ -70,14 +71,15 @@ template <typename F> inline void with_layout(u32 layout, F &&f) {
 
 // One block of a row of `cols` values, zeros past its end.
 template <int LAYOUT>
-inline seen block_of_row(const float *row, u32 k_block, u32 cols, u8 *out) {
+inline seen block_of_row(const float *row, u32 k_block, const step &s, u8 *out) {
+  const u32 cols = s.cols;
   const u32 first = BLOCK_VALUES * k_block;
   if (LANES > 1 && first + BLOCK_VALUES <= cols)
-    return quantize_block<LAYOUT>(row + first, out);
+    return quantize_block<LAYOUT>(row + first, s.of_codes, out);
   float x[BLOCK_VALUES];
   for (u32 i = 0; i < BLOCK_VALUES; ++i)
     x[i] = first + i < cols ? row[first + i] : 0.0f;
-  return quantize_block<LAYOUT>(x, out);
+  return quantize_block<LAYOUT>(x, s.of_codes, out);
 }
 
 // Row r of the output is row src[r] of x, or row r without src. Reports the
@@ -86,7 +88,7 @@ KERNEL quantize(const float *x, const u32 *src, const u32 *tokens, u8 *out, u32 
   with_layout(s.layout, [&](auto layout) {
     blocks(s.rows, s.k_blocks, [&](u32 row, u32 k_block) {
       const u32 from = src ? src[row] : row;
-      const seen bad = block_of_row<layout>(x + from * s.stride, k_block, s.cols,
+      const seen bad = block_of_row<layout>(x + from * s.stride, k_block, s,
                                             out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
       report_block(word, bad, tokens ? tokens[from] : from, s);
     });
@@ -128,7 +130,7 @@ KERNEL quantize_scatter(const float *x, const u32 *slot, const u32 *src, u8 *asi
 #if LANES == 1
     blocks(s.tokens, s.k_blocks, [&](u32 token, u32 k_block) {
       alignas(16) u8 b[BLOCK_BYTES];
-      const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s.cols, b);
+      const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s, b);
       u8 *column = out + u64(k_block) * s.rows * BLOCK_BYTES;
       for (u32 j = 0; j < s.k; ++j)
         __builtin_memcpy(column + u64(slot[u64(token) * s.k + j]) * BLOCK_BYTES, b, BLOCK_BYTES);
@@ -142,7 +144,7 @@ KERNEL quantize_scatter(const float *x, const u32 *slot, const u32 *src, u8 *asi
     for (u64 k_block = work.first; k_block < work.end; ++k_block) {
 #pragma nounroll
       for (u32 token = 0; token < s.tokens; ++token) {
-        const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s.cols,
+        const seen bad = block_of_row<layout>(x + token * s.stride, k_block, s,
                                               own + u64(token) * BLOCK_BYTES);
         report_block(word, bad, token, s);
       }
@@ -236,7 +238,8 @@ KERNEL swiglu_quantize(const float *x, const float *scale, const float *bias, co
         for (u32 i = 0; i < BLOCK_VALUES; ++i)
           v[i] = first + i < s.cols ? hidden(from, first + i, s) : 0.0f;
       }
-      const seen bad = quantize_block<layout>(v, out + (u64(k_block) * s.rows + row) * BLOCK_BYTES);
+      u8 *to = out + (u64(k_block) * s.rows + row) * BLOCK_BYTES;
+      const seen bad = quantize_block<layout>(v, s.of_codes, to);
       report_block(word, bad, tokens ? tokens[row] : row, s);
     });
   });
@@ -253,9 +256,10 @@ struct combine_how {
 
 // out[t]: fma over the token's rows in ascending j, then the shared expert's,
 // which `shared_stride` and `score_stride` values lead from token to token.
+// A shared score that is not finite is reported as a header, an output as a value.
 KERNEL combine(const float *y, const u32 *slot, const float *weights, const float *shared,
                const float *score, const int *ids, const float *scale, const float *bias,
-               float *out, u64 shared_stride, u64 score_stride, combine_how h, step s) {
+               float *out, u32 *word, u64 shared_stride, u64 score_stride, combine_how h, step s) {
   const u32 units = (s.cols + COLUMNS - 1) / COLUMNS;
   share work(u64(s.tokens) * units);
   for (u64 n = work.first; n < work.end; ++n) {
@@ -264,8 +268,27 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
     const float *w = weights + t * s.k;
     float *to = out + t * s.out_stride;
     const float *one = shared ? shared + t * shared_stride : nullptr;
-    const float weight = (score ? sigmoid(score[t * score_stride]) : 1.0f) * h.shared_factor;
+    const float gate = score ? score[t * score_stride] : 0.0f;
+    const float weight = (score ? sigmoid(gate) : 1.0f) * h.shared_factor;
     const auto weight_of = [&](u32 j) { return h.weighed ? w[j] : 1.0f; };
+    bool bad = false;
+    vfloat odd = vfloat(0.0f); // zeros, and NaN where a sum is not finite
+    const auto write_one = [&](u32 c, float sum) {
+      to[c] = canonical(sum);
+      bad = bad || !finite(sum);
+    };
+    const auto write_vector = [&](u32 c, vfloat sum) {
+      store(to + c, canonical(sum));
+      odd = fma(sum, vfloat(0.0f), odd);
+    };
+    const auto say = [&] {
+      for (u32 l = 0; l < LANES; ++l)
+        bad = bad || !finite(get_lane(odd, l));
+      if (word && !finite(gate))
+        report(word, static_cast<u32>(t), s.header_kind);
+      if (word && bad)
+        report(word, static_cast<u32>(t), s.value_kind);
+    };
     if (scale || bias) {
       const int *id = ids + t * s.k;
       const auto one_column = [&](u32 c) {
@@ -278,7 +301,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
         }
         if (one)
           acc = fma(weight, one[c], acc);
-        to[c] = canonical(acc * h.sum_factor);
+        write_one(c, acc * h.sum_factor);
       };
       columns(
           n % units * COLUMNS, s.cols,
@@ -295,9 +318,10 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             }
             if (one)
               acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-            store(to + c, canonical(acc * vfloat(h.sum_factor)));
+            write_vector(c, acc * vfloat(h.sum_factor));
           },
           one_column);
+      say();
       continue;
     }
     columns(
@@ -308,7 +332,7 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             acc = fma(vfloat(weight_of(j)), load<vfloat>(y + rows[j] * s.stride + c), acc);
           if (one)
             acc = fma(vfloat(weight), load<vfloat>(one + c), acc);
-          store(to + c, canonical(acc * vfloat(h.sum_factor)));
+          write_vector(c, acc * vfloat(h.sum_factor));
         },
         [&](u32 c) {
           float acc = 0.0f;
@@ -316,8 +340,9 @@ KERNEL combine(const float *y, const u32 *slot, const float *weights, const floa
             acc = fma(weight_of(j), y[rows[j] * s.stride + c], acc);
           if (one)
             acc = fma(weight, one[c], acc);
-          to[c] = canonical(acc * h.sum_factor);
+          write_one(c, acc * h.sum_factor);
         });
+    say();
   }
 }
 

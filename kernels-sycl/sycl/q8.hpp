@@ -1,7 +1,7 @@
 // q8_1 blocks of 128 values: docs/numerics.md, q8_1.
 //
-// `quantize_block<LAYOUT>(x, out)` writes one block and says what in it was not
-// finite. A work-item of a GPU does it value by value. On a CPU device all
+// `quantize_block<LAYOUT>(x, of_codes, out)` writes one block, with sums of the
+// codes or of the values, and says what in it was not finite. A work-item of a GPU does it value by value. On a CPU device all
 // groups of a block go through the same vectors, and a block that holds
 // something other than everyday numbers takes the general way.
 #pragma once
@@ -61,6 +61,15 @@ ROLLED
   return p[0];
 }
 
+// What codes of one scale stand for, summed.
+template <int COUNT> inline float sum_of_codes(const i8 *codes, float d) {
+  int total = 0;
+ROLLED
+  for (int i = 0; i < COUNT; ++i)
+    total += codes[i];
+  return static_cast<float>(total) * d;
+}
+
 // f16 bits for the header; infinity and NaN are noted.
 inline u32 header_half(float x, seen &bad) {
   const u32 h = to_half(x);
@@ -68,7 +77,7 @@ inline u32 header_half(float x, seen &bad) {
   return h;
 }
 
-template <int LAYOUT> inline seen quantize_plainly(const float *x, u8 *out) {
+template <int LAYOUT> inline seen quantize_plainly(const float *x, bool of_codes, u8 *out) {
   constexpr int groups = LAYOUT == LAYOUT_D2S6 ? 2 : 4, each = BLOCK_VALUES / groups;
   seen bad = {false, false};
   u32 word[BLOCK_BYTES / 4];
@@ -83,13 +92,20 @@ ROLLED
       bad.header = bad.header || !finite(d[g]);
     }
   } else if constexpr (LAYOUT == LAYOUT_DS4) {
-    for (int g = 0; g < 4; ++g)
-      word[g] = header_half(d[g], bad) | header_half(sum<8>(x + 32 * g), bad) << 16;
+    for (int g = 0; g < 4; ++g) {
+      const float s = of_codes ? sum_of_codes<32>(codes + 32 * g, d[g]) : sum<8>(x + 32 * g);
+      word[g] = header_half(d[g], bad) | header_half(s, bad) << 16;
+    }
   } else {
     word[0] = header_half(d[0], bad) | header_half(d[1], bad) << 16;
-    for (int g = 0; g < 3; ++g)
-      word[1 + g] = header_half(sum<4>(x + 32 * g), bad) |
-                    header_half(sum<4>(x + 32 * g + 16), bad) << 16;
+    for (int j = 0; j < 6; j += 2) {
+      u32 s[2];
+      for (int i = 0; i < 2; ++i) {
+        const int at = 16 * (j + i);
+        s[i] = header_half(of_codes ? sum_of_codes<16>(codes + at, d[j / 4]) : sum<4>(x + at), bad);
+      }
+      word[1 + j / 2] = s[0] | s[1] << 16;
+    }
   }
   for (int i = 0; i < BLOCK_BYTES; i += 16)
     __builtin_memcpy(out + i, reinterpret_cast<const u8 *>(word) + i, 16);
@@ -97,8 +113,8 @@ ROLLED
 }
 
 #if LANES == 1
-template <int LAYOUT> inline seen quantize_block(const float *x, u8 *out) {
-  return quantize_plainly<LAYOUT>(x, out);
+template <int LAYOUT> inline seen quantize_block(const float *x, bool of_codes, u8 *out) {
+  return quantize_plainly<LAYOUT>(x, of_codes, out);
 }
 #else
 
@@ -162,7 +178,7 @@ inline v8i to_half(v8f x) {
 // Whether any lane is not 0.
 inline bool any(v4i v) { return (v[0] | v[1] | v[2] | v[3]) != 0; }
 
-template <int LAYOUT> inline seen quantize_block(const float *from, u8 *out) {
+template <int LAYOUT> inline seen quantize_block(const float *from, bool of_codes, u8 *out) {
   v16f x[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i)
@@ -180,9 +196,10 @@ template <int LAYOUT> inline seen quantize_block(const float *from, u8 *out) {
   const v4f d_inv = v4f(127.0f) / __builtin_bit_cast(v4f, amax);
   // Something not finite, or a largest magnitude that 127 cannot be divided by.
   if (any((amax >= 0x7f800000) | (__builtin_bit_cast(v4i, d_inv) == 0x7f800000)))
-    return quantize_plainly<LAYOUT>(from, out);
+    return quantize_plainly<LAYOUT>(from, of_codes, out);
 
   const v4f d = v4f(1.0f) / d_inv;
+  v8i parts[8]; // eight parts of the sum of each 16 codes
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     // At most a rounding past 127. Below one half by its last bit, added away
@@ -192,22 +209,35 @@ template <int LAYOUT> inline seen quantize_block(const float *from, u8 *out) {
     const v16f half = __builtin_bit_cast(v16f, sign | 0x3effffff);
     const v16i code = __builtin_convertvector(y + half, v16i);
     store(out + HEADER_BYTES + 16 * i, __builtin_convertvector(code, v16c));
+    parts[i] = code.lo + code.hi;
   }
   if constexpr (LAYOUT == LAYOUT_D4) {
     store(out, d); // finite, as d_inv is, and not 0
     return {false, false};
   }
-  v8f p[4];
+  const auto add = [](auto a, auto b) { return a + b; };
+  v8f p[4], header;
 #pragma unroll
   for (int g = 0; g < 4; ++g)
     p[g] = fours(x[2 * g], x[2 * g + 1]);
-  v8f header;
   if constexpr (LAYOUT == LAYOUT_DS4) {
-    const v4f sums = halves<v4f>(p, [](auto a, auto b) { return a + b; });
+    v4f sums = halves<v4f>(p, add);
+    if (of_codes) {
+      const v8i pairs[4] = {parts[0] + parts[1], parts[2] + parts[3], parts[4] + parts[5],
+                            parts[6] + parts[7]};
+      sums = __builtin_convertvector(halves<v4i>(pairs, add), v4f) * d;
+    }
     header = __builtin_shufflevector(d, sums, 0, 4, 1, 5, 2, 6, 3, 7);
   } else {
+    v8f sums = sums16(p);
+    if (of_codes) {
+      const v4i lower = halves<v4i>(parts, add), upper = halves<v4i>(parts + 4, add);
+      sums = __builtin_convertvector(__builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7),
+                                     v8f) *
+             __builtin_shufflevector(d, d, 0, 0, 0, 0, 2, 2, 2, 2);
+    }
     const v8f scales = __builtin_shufflevector(d, d, 0, 2, 0, 2, 0, 2, 0, 2);
-    header = __builtin_shufflevector(scales, sums16(p), 0, 1, 8, 9, 10, 11, 12, 13);
+    header = __builtin_shufflevector(scales, sums, 0, 1, 8, 9, 10, 11, 12, 13);
   }
   const v8i h = to_half(header);
   store(out, __builtin_convertvector(h, v8h));

@@ -7,7 +7,7 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Backend, Buffer, KvCache, TokenBatch};
 use strata_core::{Error, Result};
 
-use crate::config::{self, Gate, Mask, Pairing, Qkv};
+use crate::config::{self, Gate, Mask, Pairing, Qkv, Temperature};
 use crate::load::{Acts, Linear, Loader};
 
 /// Attention on a device.
@@ -17,12 +17,16 @@ pub(crate) struct Attention {
     value: Linear,
     output: Linear,
     gate: Option<Linear>,
+    /// Whether the rows of `query` are a head's query, then its gate.
+    interleaved: bool,
     norms: Option<QkNorm>,
     sinks: Option<Buffer<f32>>,
     shape: AttentionShape,
     value_scale: Option<f32>,
     /// Which of the model's tables turn queries and keys.
     rope: Option<usize>,
+    /// Which of them multiplies queries.
+    temperature: Option<usize>,
     pairs: Pairs,
 }
 
@@ -32,31 +36,80 @@ struct QkNorm {
     after_rope: bool,
 }
 
+/// What is done to heads by their position.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Turn {
+    /// A rotation.
+    Rope(config::Rope),
+    /// A factor on all of a head's values, of so many pairs: a rotation by 0 of that magnitude.
+    Temperature(Temperature, usize),
+}
+
+impl Turn {
+    /// Values of a row of cosines.
+    fn pairs(&self) -> usize {
+        match self {
+            Self::Rope(rope) => rope.dims / 2,
+            Self::Temperature(_, pairs) => *pairs,
+        }
+    }
+
+    fn row(&self, position: usize) -> (Vec<f32>, Vec<f32>) {
+        match self {
+            Self::Rope(rope) => rope.table(position),
+            Self::Temperature(temperature, pairs) => {
+                (vec![temperature.factor(position); *pairs], vec![0.0; *pairs])
+            }
+        }
+    }
+}
+
 /// Cosines and sines of all positions.
-pub(crate) struct RopeTable {
-    pub rope: config::Rope,
+pub(crate) struct TurnTable {
+    pub turn: Turn,
     pub cos: Buffer<f32>,
     pub sin: Buffer<f32>,
     pub positions: usize,
 }
 
-impl RopeTable {
+impl TurnTable {
     /// The rows of `positions` positions, from 0.
-    pub fn new(backend: &dyn Backend, rope: &config::Rope, positions: usize) -> Result<Self> {
-        let half = rope.dims / 2;
+    pub fn new(backend: &dyn Backend, turn: &Turn, positions: usize) -> Result<Self> {
         let mut tables = [Vec::new(), Vec::new()];
         for table in &mut tables {
-            table.reserve_exact(positions * half);
+            table.reserve_exact(positions * turn.pairs());
         }
         for position in 0..positions {
-            let (cos, sin) = rope.table(position);
+            let (cos, sin) = turn.row(position);
             tables[0].extend(cos);
             tables[1].extend(sin);
         }
         let [cos, sin] = tables;
         let (cos, sin) = (backend.from_slice(&cos)?, backend.from_slice(&sin)?);
-        Ok(Self { rope: rope.clone(), cos, sin, positions })
+        Ok(Self { turn: turn.clone(), cos, sin, positions })
     }
+
+    /// Turns heads of `head` values in place.
+    pub fn apply(
+        &self,
+        backend: &dyn Backend,
+        x: MatrixMut<'_>,
+        head: usize,
+        pairs: Pairs,
+        batch: &TokenBatch,
+    ) -> Result<()> {
+        let cos = Matrix::dense("cosines", &self.cos, self.positions, self.turn.pairs())?;
+        let sin = Matrix::dense("sines", &self.sin, self.positions, self.turn.pairs())?;
+        Rope::new(x, head, cos, sin, pairs, batch)?.launch(backend)
+    }
+}
+
+/// The place of a turn in the model's list, where it is put if no block before had the same.
+pub(crate) fn place(turns: &mut Vec<Turn>, turn: Turn) -> usize {
+    turns.iter().position(|known| *known == turn).unwrap_or_else(|| {
+        turns.push(turn);
+        turns.len() - 1
+    })
 }
 
 /// Memory that attention works in.
@@ -65,34 +118,36 @@ pub(crate) struct AttentionSpace {
     pub rows: [Buffer<f32>; 6],
 }
 
-/// Values of a token in each of the buffers: queries, the same normed, keys, the same normed,
-/// values, output.
+/// Values of a token in each of the buffers: queries (with their gates), the same normed, keys, the
+/// same normed, values, output.
 pub(crate) fn widths(attention: &Attention) -> [usize; 6] {
     let AttentionShape { heads, kv_heads, key, value, .. } = attention.shape;
     let (q, k, v) = (heads * key, kv_heads * key, kv_heads * value);
-    [q, q, k, k, v, heads * value]
+    // The gate of the output lies where normed queries did.
+    [attention.query.rows(), q.max(heads * value), k, k, v, heads * value]
 }
 
 impl Attention {
-    /// `tables` takes the rotation, if no block before had the same.
+    /// `turns` takes the rotation, if no block before had the same.
     pub fn load(
         loader: &mut Loader<'_>,
-        block: usize,
         config: &config::Attention,
-        tables: &mut Vec<config::Rope>,
+        turns: &mut Vec<Turn>,
     ) -> Result<Self> {
-        let not_yet = |what: &str| {
-            Error::invalid(format!("block {block}"), what, "attention that this version computes")
-        };
-        if matches!(config.gate, Some(Gate::Interleaved)) {
-            return Err(not_yet("gates between queries"));
+        let interleaved = matches!(config.gate, Some(Gate::Interleaved));
+        let head_norm = |norm: &config::QkNorm| !norm.whole && !norm.after_rope;
+        if interleaved && !config.qk_norm.as_ref().is_some_and(head_norm) {
+            let expected = "a norm of each head in front of the rotation";
+            return Err(Error::invalid("gates between queries", "no such norm", expected));
         }
-        if config.temperature.is_some() {
-            return Err(not_yet("a temperature by position"));
+        if interleaved && config.value_size != config.key_size {
+            let expected = format!("{}, as gates have", config.key_size);
+            return Err(Error::invalid("values of a head", config.value_size, expected));
         }
+        let each = if interleaved { 2 } else { 1 };
         let key_rows = config.kv_heads * config.key_size;
         let value_rows = config.kv_heads * config.value_size;
-        let sizes = [config.heads * config.key_size, key_rows, value_rows];
+        let sizes = [each * config.heads * config.key_size, key_rows, value_rows];
         let [query, key, value] = match &config.qkv {
             Qkv::Split { query, key, value } => {
                 [loader.linear(query)?, loader.linear(key)?, loader.linear(value)?]
@@ -113,12 +168,9 @@ impl Attention {
             },
         };
         shape.check()?;
-        let rope = config.rope.as_ref().map(|rope| {
-            tables.iter().position(|known| known == rope).unwrap_or_else(|| {
-                tables.push(rope.clone());
-                tables.len() - 1
-            })
-        });
+        let rope = config.rope.as_ref().map(|rope| place(turns, Turn::Rope(rope.clone())));
+        let half = config.key_size / 2;
+        let temperature = config.temperature.map(|of| place(turns, Turn::Temperature(of, half)));
         let pairing = config.rope.as_ref().map(|rope| rope.pairing);
         Ok(Self {
             query,
@@ -129,6 +181,7 @@ impl Attention {
                 Some(Gate::Projection(gate)) => Some(loader.linear(gate)?),
                 _ => None,
             },
+            interleaved,
             norms: match &config.qk_norm {
                 None => None,
                 Some(norm) => Some(QkNorm {
@@ -144,6 +197,7 @@ impl Attention {
             shape,
             value_scale: config.value_scale,
             rope,
+            temperature,
             pairs: match pairing {
                 Some(Pairing::Interleaved) => Pairs::Interleaved,
                 _ => Pairs::Halves,
@@ -164,7 +218,7 @@ impl Attention {
         x: Matrix<'_>,
         eps: f32,
         batch: &TokenBatch,
-        tables: &[RopeTable],
+        tables: &[TurnTable],
         cache: &mut KvCache,
         space: &mut AttentionSpace,
         out: MatrixMut<'_>,
@@ -177,39 +231,41 @@ impl Attention {
             let to = MatrixMut::dense("qkv", &mut *to, tokens, linear.rows())?;
             linear.apply(backend, x, acts, to)?;
         }
-        let (q_cols, k_cols) = (self.query.rows(), self.key.rows());
-        let turn = |x: &mut Buffer<f32>, cols: usize| -> Result<()> {
-            let Some(table) = self.rope.and_then(|at| tables.get(at)) else { return Ok(()) };
-            let RopeTable { rope, cos, sin, positions } = table;
-            let cos = Matrix::dense("cosines", cos, *positions, rope.dims / 2)?;
-            let sin = Matrix::dense("sines", sin, *positions, rope.dims / 2)?;
+        let AttentionShape { heads, key: head, .. } = self.shape;
+        let (q_cols, k_cols) = (heads * head, self.key.rows());
+        let turn = |at: Option<usize>, x: &mut Buffer<f32>, cols: usize| -> Result<()> {
+            let Some(table) = at.and_then(|at| tables.get(at)) else { return Ok(()) };
             let x = MatrixMut::dense("heads", x, tokens, cols)?;
-            Rope::new(x, self.shape.key, cos, sin, self.pairs, batch)?.launch(backend)
+            table.apply(backend, x, head, self.pairs, batch)
         };
         let norms = self.norms.as_ref();
         if norms.is_none_or(|norms| norms.after_rope) {
-            turn(q, q_cols)?;
-            turn(k, k_cols)?;
+            turn(self.rope, q, q_cols)?;
+            turn(self.rope, k, k_cols)?;
         }
         if let Some(norms) = norms {
             let sides = [(&mut *q, &mut *q_normed, q_cols), (&mut *k, &mut *k_normed, k_cols)];
             for (at, (from, to, cols)) in sides.into_iter().enumerate() {
                 let weight = norms.weights.as_ref().map(|weights| weights[at].view());
-                let group = if norms.whole { cols } else { self.shape.key };
-                let from = Matrix::dense("heads", &*from, tokens, cols)?;
-                let to = MatrixMut::dense("normed heads", to, tokens, cols)?;
+                let group = if norms.whole { cols } else { head };
+                // Rows are heads, which a gate may lie behind.
+                let stride = if self.interleaved && at == 0 { 2 * group } else { group };
+                let rows = tokens * cols / group;
+                let from = Matrix::new("heads", &*from, rows, group, stride)?;
+                let to = MatrixMut::dense("normed heads", to, rows, group)?;
                 Norm::new(from, NormKind::Rms(weight), group, eps, to)?.launch(backend)?;
             }
             if !norms.after_rope {
-                turn(q_normed, q_cols)?;
-                turn(k_normed, k_cols)?;
+                turn(self.rope, q_normed, q_cols)?;
+                turn(self.rope, k_normed, k_cols)?;
             }
         }
-        let (q, k) = if norms.is_some() { (&*q_normed, &*k_normed) } else { (&*q, &*k) };
+        turn(self.temperature, if norms.is_some() { &mut *q_normed } else { &mut *q }, q_cols)?;
+        let (queries, k) = if norms.is_some() { (&*q_normed, &*k_normed) } else { (&*q, &*k) };
         let keys = Matrix::dense("keys", k, tokens, k_cols)?;
         let values = Matrix::dense("values", &*v, tokens, self.value.rows())?;
         AppendKv::new(keys, values, batch, cache)?.launch(backend)?;
-        let queries = Matrix::dense("queries", q, tokens, q_cols)?;
+        let queries = Matrix::dense("queries", queries, tokens, q_cols)?;
         let cols = self.shape.heads * self.shape.value;
         let sinks = self.sinks.as_ref().map(Buffer::view);
         let to = MatrixMut::dense("attended", &mut *attended, tokens, cols)?;
@@ -217,6 +273,13 @@ impl Attention {
         if let Some(scale) = self.value_scale {
             let to = MatrixMut::dense("attended", &mut *attended, tokens, cols)?;
             Pointwise::new(to, By::Scale(scale))?.launch(backend)?;
+        }
+        if self.interleaved {
+            let (rows, values) = (tokens * heads, self.shape.value);
+            let gates = q.slice(head..tokens * q_cols * 2)?;
+            let gates = Matrix::new("gates", gates, rows, values, 2 * head)?;
+            let to = MatrixMut::dense("attended", &mut *attended, rows, values)?;
+            Pointwise::new(to, By::SigmoidGate(gates))?.launch(backend)?;
         }
         if let Some(gate) = &self.gate {
             // The gate is as wide as the output; the values were used.

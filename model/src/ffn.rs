@@ -7,6 +7,7 @@ use strata_core::gguf::TensorType;
 use strata_core::prefill::{
     ExpertOptions, GateUpWeights, MoeLayer, Router, Routing, SharedExpert, Tensor, Workspace,
 };
+use strata_core::q8_1::Sums;
 use strata_core::routing::{self, GroupScore, Groups, RouterOptions};
 use strata_core::{Error, Result};
 
@@ -28,13 +29,8 @@ pub(crate) struct Dense {
     activation: Activation,
 }
 
-/// What a block needs and no operation does yet.
-fn not_yet(block: usize, what: &str) -> Error {
-    Error::invalid(format!("block {block}"), what, "a network that this version computes")
-}
-
 impl Ffn {
-    pub fn load(loader: &mut Loader<'_>, block: usize, ffn: &config::Ffn) -> Result<Self> {
+    pub fn load(loader: &mut Loader<'_>, ffn: &config::Ffn) -> Result<Self> {
         match ffn {
             config::Ffn::Dense(dense) => Ok(Self::Dense(Box::new(Dense {
                 gate: loader.linear(&dense.gate)?,
@@ -42,7 +38,7 @@ impl Ffn {
                 down: loader.linear(&dense.down)?,
                 activation: activation(dense.activation),
             }))),
-            config::Ffn::Moe(moe) => Ok(Self::Moe(Box::new(load_moe(loader, block, moe)?))),
+            config::Ffn::Moe(moe) => Ok(Self::Moe(Box::new(load_moe(loader, moe)?))),
         }
     }
 
@@ -174,10 +170,7 @@ fn router_options(moe: &Moe) -> RouterOptions {
     }
 }
 
-fn load_moe(loader: &mut Loader<'_>, block: usize, moe: &Moe) -> Result<MoeLayer> {
-    if moe.beside.is_some() {
-        return Err(not_yet(block, "a dense network beside the experts"));
-    }
+fn load_moe(loader: &mut Loader<'_>, moe: &Moe) -> Result<MoeLayer> {
     let gate_up = match &moe.gate_up {
         config::GateUp::Split { gate, up } => GateUpWeights::Separate {
             gate: experts(loader, gate, moe.experts)?,
@@ -190,7 +183,7 @@ fn load_moe(loader: &mut Loader<'_>, block: usize, moe: &Moe) -> Result<MoeLayer
     };
     let layer = MoeLayer::new(gate_up, experts(loader, &moe.down, moe.experts)?, moe.used)?;
     let options = expert_options(loader, moe)?;
-    let layer = layer.with_experts(loader.backend, &options)?;
+    let layer = layer.with_experts(loader.backend, &options)?.with_sums(Sums::Codes);
     let router = loader.floats(&moe.router.weight)?;
     let router = Router::new(loader.backend, &router, moe.experts, moe.router.cols)?;
     let mut floats =
@@ -199,7 +192,14 @@ fn load_moe(loader: &mut Loader<'_>, block: usize, moe: &Moe) -> Result<MoeLayer
     let router = router.biased(loader.backend, bias.as_deref(), choice.as_deref())?;
     let layer = layer.with_router(router, &router_options(moe))?;
     let mut factors = CombineOptions { weighed: !moe.on_input, ..CombineOptions::default() };
-    let Some(shared) = &moe.shared else { return layer.with_factors(factors) };
+    // A dense network beside the experts is one that all tokens use, and the sum of both is halved
+    // in power.
+    if moe.beside.is_some() {
+        factors.sum = std::f32::consts::FRAC_1_SQRT_2;
+    }
+    let Some(shared) = moe.shared.as_ref().or(moe.beside.as_ref()) else {
+        return Ok(layer.with_factors(factors));
+    };
     let mut scale = |part: &Projection| match &part.scale {
         None => Ok(1.0),
         Some(name) => loader.floats(name).map(|values| values.first().copied().unwrap_or(1.0)),
@@ -222,7 +222,7 @@ fn load_moe(loader: &mut Loader<'_>, block: usize, moe: &Moe) -> Result<MoeLayer
     };
     let gate_up = GateUpWeights::Separate { gate: gate?, up: up? };
     layer
-        .with_factors(factors)?
+        .with_factors(factors)
         .with_shared(SharedExpert { gate_up, down: down?, gate: router })?
         .with_shared_options(loader.backend, &options)
 }

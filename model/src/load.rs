@@ -11,6 +11,7 @@ use strata_core::backend::{Backend, Buffer, HostBytes};
 use strata_core::floats::FloatType;
 use strata_core::gguf::{Gguf, TensorInfo, TensorType};
 use strata_core::prefill::{LoadProgress, tensor_f32};
+use strata_core::q8_1::Sums;
 use strata_core::{Error, Layout, Result, WeightType, q8_1};
 
 use crate::config::{Norm, Projection};
@@ -108,7 +109,8 @@ impl Acts {
     ) -> Result<Q8Rows<'_>> {
         if self.holds != Some(layout) {
             self.holds = None;
-            let out = Q8RowsMut::new(&mut self.data, layout, x.rows(), x.cols())?;
+            let headers = layout.with(Sums::Codes);
+            let out = Q8RowsMut::new(&mut self.data, headers, x.rows(), x.cols())?;
             QuantizeRows::new(x, out)?.launch(backend)?;
             self.holds = Some(layout);
         }

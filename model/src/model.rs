@@ -6,7 +6,7 @@ use strata_core::gguf::Gguf;
 use strata_core::prefill::LoadProgress;
 use strata_core::{Error, attention::PAGE};
 
-use crate::attention::Attention;
+use crate::attention::{Attention, Turn};
 use crate::config::{self, Config};
 use crate::ffn::Ffn;
 use crate::load::{Linear, Loader, NormWeights, Weight};
@@ -18,7 +18,8 @@ pub struct Model {
     pub(crate) blocks: Vec<Block>,
     pub(crate) output_norm: NormWeights,
     pub(crate) head: Linear,
-    pub(crate) ropes: Vec<config::Rope>,
+    /// What is done to heads by their position, in any block.
+    pub(crate) turns: Vec<Turn>,
 }
 
 pub(crate) struct Block {
@@ -45,7 +46,7 @@ impl Model {
     ) -> Result<Self> {
         let config = Config::load(gguf, context)?;
         let mut loader = Loader::new(gguf, backend, progress);
-        let mut ropes = Vec::new();
+        let mut turns = Vec::new();
         let embedding = loader.weight(&config.embedding, config.vocab, config.width)?;
         let mut blocks = Vec::with_capacity(config.layers.len());
         for (no, layer) in config.layers.iter().enumerate() {
@@ -64,17 +65,17 @@ impl Model {
                 (post(&layer.mixer_post_norm)?, post(&layer.ffn_post_norm)?);
             blocks.push(Block {
                 mixer_norm: loader.norm(&layer.mixer_norm)?,
-                mixer: Attention::load(&mut loader, no, attention, &mut ropes)?,
+                mixer: Attention::load(&mut loader, attention, &mut turns)?,
                 mixer_post_norm,
                 ffn_norm: loader.norm(&layer.ffn_norm)?,
-                ffn: Ffn::load(&mut loader, no, &layer.ffn)?,
+                ffn: Ffn::load(&mut loader, &layer.ffn)?,
                 ffn_post_norm,
                 residual_scale: layer.residual_scale,
             });
         }
         let output_norm = loader.norm(&config.output_norm)?;
         let head = loader.linear(&config.head)?;
-        Ok(Self { config, embedding, blocks, output_norm, head, ropes })
+        Ok(Self { config, embedding, blocks, output_norm, head, turns })
     }
 
     /// What the model computes.

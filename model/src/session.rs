@@ -6,7 +6,7 @@ use strata_core::backend::{Backend, BatchLimits, Buffer, KvCache, TokenBatch};
 use strata_core::prefill::{Chunk, Options as LayerOptions};
 use strata_core::{Error, Result};
 
-use crate::attention::{AttentionSpace, RopeTable, widths};
+use crate::attention::{AttentionSpace, TurnTable, widths};
 use crate::ffn::FfnSpace;
 use crate::load::{Acts, NormWeights};
 use crate::model::{Block, Model};
@@ -57,7 +57,7 @@ pub struct Session {
     lengths: Vec<usize>,
     batch: TokenBatch,
     caches: Vec<KvCache>,
-    tables: Vec<RopeTable>,
+    tables: Vec<TurnTable>,
     attention: AttentionSpace,
     ffn: FfnSpace,
     head: Acts,
@@ -100,9 +100,9 @@ impl Session {
             .map(|block| KvCache::new(backend, block.mixer.shape().layout(), pages))
             .collect::<Result<_>>()?;
         let tables = model
-            .ropes
+            .turns
             .iter()
-            .map(|rope| RopeTable::new(backend, rope, context))
+            .map(|turn| TurnTable::new(backend, turn, context))
             .collect::<Result<_>>()?;
         let values = |n: usize| -> Result<Buffer<f32>> {
             let all = n.checked_mul(chunk);
@@ -114,8 +114,6 @@ impl Session {
                 *most = width.max(*most);
             }
         }
-        // The gate of the output lies where normed queries did.
-        most[1] = most[1].max(most[5]);
         let [q, qn, k, kn, v, out] = most.map(values);
         let ffns: Vec<_> = model.blocks.iter().map(|block| &block.ffn).collect();
         let ffn = FfnSpace::new(backend, &ffns, width, &space)?;

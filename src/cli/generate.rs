@@ -73,7 +73,7 @@ pub struct Args {
 
 /// A date as 2026-11-30.
 fn date(text: &str) -> Result<Date, String> {
-    let parts: Vec<u16> = text.split('-').filter_map(|part| part.parse().ok()).collect();
+    let parts: Vec<u16> = text.split('-').filter_map(|part| part.parse::<u16>().ok()).collect();
     match (parts.as_slice(), text.len()) {
         (&[year, month, day], 10) => {
             Date::new(year, month as u8, day as u8).map_err(|error| error.to_string())

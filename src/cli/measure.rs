@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use strata::Result;
+use strata::backend::ops::{Cost, Launch};
 use strata::backend::{Backend, BackendKind};
 
 /// Byte that outputs are filled with before each run: a run that writes nothing shows.
@@ -14,28 +15,43 @@ pub fn median<T: Ord + Copy>(values: &mut [T]) -> Option<T> {
     values.get(values.len() / 2).copied()
 }
 
+/// Launches what is measured, and knows what that must move and compute.
+pub struct Timed<'a> {
+    backend: &'a dyn Backend,
+    cost: Cost,
+}
+
+impl Timed<'_> {
+    pub fn launch(&mut self, op: impl Launch) -> Result<()> {
+        self.cost += op.cost();
+        op.launch(self.backend)
+    }
+}
+
 /// The median time of `launch`, which `prepare` precedes outside the measurement,
-/// over `runs` runs after one to warm up.
+/// over `runs` runs after one to warm up; and the cost of what one run launches by [`Timed`].
 pub fn time<S>(
     backend: &dyn Backend,
     runs: usize,
     state: &mut S,
     prepare: impl Fn(&mut S) -> Result<()>,
-    launch: impl Fn(&mut S) -> Result<()>,
-) -> Result<Duration> {
+    launch: impl Fn(&mut S, &mut Timed<'_>) -> Result<()>,
+) -> Result<(Duration, Cost)> {
+    let mut timed = Timed { backend, cost: Cost::default() };
     let mut times = Vec::new();
     for run in 0..=runs {
         prepare(state)?;
         backend.synchronize()?;
         let from = backend.mark()?;
-        launch(state)?;
+        timed.cost = Cost::default();
+        launch(state, &mut timed)?;
         let to = backend.mark()?;
         let time = backend.elapsed(&*from, &*to)?;
         if run > 0 {
             times.push(time);
         }
     }
-    Ok(median(&mut times).unwrap_or_default())
+    Ok((median(&mut times).unwrap_or_default(), timed.cost))
 }
 
 /// How fast a device's memory is, measured.
@@ -62,7 +78,8 @@ impl Bandwidth {
         backend.fill(&mut source, 1)?;
         backend.fill(&mut target, POISON)?;
         let none = |_: &mut _| Ok(());
-        let time = time(backend, 10, &mut target, none, |to| backend.copy(&mut *to, &source))?;
+        let (time, _) =
+            time(backend, 10, &mut target, none, |to, _| backend.copy(&mut *to, &source))?;
         let bytes_per_second = 2.0 * bytes as f64 / time.as_secs_f64().max(1e-9);
         Ok(Self { bytes_per_second, how })
     }

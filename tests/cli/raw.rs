@@ -7,7 +7,7 @@ use strata::raw::bytes_of;
 use strata::{Layout, WeightType, reference};
 
 fn vectors(name: &str) -> String {
-    format!("{}/tests/vectors/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/conformance/vectors/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

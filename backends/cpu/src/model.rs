@@ -15,7 +15,7 @@ use strata_core::numerics::canonical;
 
 use crate::CpuBackend;
 use crate::attention::{self, Places};
-use crate::exp::{sigmoid, tanh};
+use crate::exp::{sigmoid, silu, tanh};
 use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::quantize::Input;
@@ -139,7 +139,9 @@ impl ModelOps for CpuBackend {
         let host = &*self.shared;
         let by = op.by();
         let operand = match by {
-            By::Add(m) | By::SigmoidGate(m) => Some(input(m)),
+            By::Add(m) | By::Multiply(m) | By::Copy(m) | By::SigmoidGate(m) | By::SiluGate(m) => {
+                Some(input(m))
+            }
             By::Bias(_) | By::Scale(_) | By::Softcap(_) => None,
         };
         let bias = if let By::Bias(b) = by { memory::values(b) } else { &[] };
@@ -149,7 +151,10 @@ impl ModelOps for CpuBackend {
                 for row in rows(task) {
                     let by = match (by, &operand) {
                         (By::Add(_), Some(y)) => RowBy::Add(y.row(row)),
+                        (By::Multiply(_), Some(y)) => RowBy::Multiply(y.row(row)),
+                        (By::Copy(_), Some(y)) => RowBy::Copy(y.row(row)),
                         (By::SigmoidGate(_), Some(gate)) => RowBy::Gate(gate.row(row)),
+                        (By::SiluGate(_), Some(gate)) => RowBy::SiluGate(gate.row(row)),
                         (By::Scale(factor), _) => RowBy::Scale(factor),
                         (By::Softcap(cap), _) => RowBy::Softcap(cap),
                         _ => RowBy::Add(bias),
@@ -236,12 +241,14 @@ impl ModelOps for CpuBackend {
 enum Kind<'a> {
     Rms(Option<&'a [f32]>),
     Layer(&'a [f32], &'a [f32]),
+    L2,
 }
 
 fn kind(kind: NormKind<'_>) -> Kind<'_> {
     match kind {
         NormKind::Rms(weight) => Kind::Rms(weight.map(memory::values)),
         NormKind::Layer(weight, bias) => Kind::Layer(memory::values(weight), memory::values(bias)),
+        NormKind::L2 => Kind::L2,
     }
 }
 
@@ -303,6 +310,13 @@ impl Work for NormRow<'_> {
                         }
                     }
                 }
+                Kind::L2 => {
+                    let length = lanes(x, |x, p| x.mul_add(x, p)).sqrt();
+                    let r = 1.0 / if length > self.eps { length } else { self.eps };
+                    for (out, x) in out.iter_mut().zip(x) {
+                        *out = canonical(x * r);
+                    }
+                }
                 Kind::Layer(weight, bias) => {
                     let mean = lanes(x, |x, p| p + x) / n;
                     for (out, x) in out.iter_mut().zip(x) {
@@ -324,7 +338,10 @@ enum RowBy<'a> {
     Add(&'a [f32]),
     Scale(f32),
     Softcap(f32),
+    Multiply(&'a [f32]),
+    Copy(&'a [f32]),
     Gate(&'a [f32]),
+    SiluGate(&'a [f32]),
 }
 
 struct PointwiseRow<'a> {
@@ -342,16 +359,24 @@ impl Work for PointwiseRow<'_> {
             RowBy::Add(y) => x.iter_mut().zip(y).for_each(|(x, y)| *x = canonical(*x + y)),
             RowBy::Scale(factor) => x.iter_mut().for_each(|x| *x = canonical(*x * factor)),
             RowBy::Softcap(cap) => x.iter_mut().for_each(|x| *x = canonical(cap * tanh(*x / cap))),
-            RowBy::Gate(gate) if gate.len() == x.len() => {
-                x.iter_mut().zip(gate).for_each(|(x, g)| *x = canonical(*x * sigmoid(*g)));
-            }
-            RowBy::Gate(gate) => {
-                for (x, g) in x.chunks_exact_mut(x.len() / gate.len()).zip(gate) {
-                    let g = sigmoid(*g);
-                    x.iter_mut().for_each(|x| *x = canonical(*x * g));
-                }
-            }
+            RowBy::Multiply(y) => x.iter_mut().zip(y).for_each(|(x, y)| *x = canonical(*x * y)),
+            RowBy::Copy(y) => x.copy_from_slice(y),
+            RowBy::Gate(gate) => gated(x, gate, sigmoid),
+            RowBy::SiluGate(gate) => gated(x, gate, silu),
         }
+    }
+}
+
+/// Each value times what `of` makes of its gate; a gate is of as many values in a row as are needed.
+#[inline(always)]
+fn gated(x: &mut [f32], gate: &[f32], of: impl Fn(f32) -> f32) {
+    if gate.len() == x.len() {
+        x.iter_mut().zip(gate).for_each(|(x, g)| *x = canonical(*x * of(*g)));
+        return;
+    }
+    for (x, g) in x.chunks_exact_mut(x.len() / gate.len()).zip(gate) {
+        let g = of(*g);
+        x.iter_mut().for_each(|x| *x = canonical(*x * g));
     }
 }
 

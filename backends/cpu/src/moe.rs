@@ -8,7 +8,7 @@ use strata_core::backend::ops::{
 };
 use strata_core::backend::{Checked, MoeOps};
 use strata_core::numerics::canonical;
-use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Headers, k_blocks};
 use strata_core::routing::{ChooseSpace, RouterBias, choose};
 
 use crate::CpuBackend;
@@ -126,7 +126,7 @@ impl MoeOps for CpuBackend {
         let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (gate_up, tokens) = (op.gate_up(), op.tokens().map(memory::values));
-        let (out_rows, layout) = (op.out().rows(), op.out().layout());
+        let (out_rows, headers) = (op.out().rows(), op.out().headers());
         let matrix = gate_up.matrix();
         let x = Input {
             values: memory::values(matrix.data()),
@@ -145,7 +145,7 @@ impl MoeOps for CpuBackend {
                     tokens,
                     out,
                     out_rows,
-                    layout,
+                    headers,
                     rows: rows(task),
                     reporter: reporter.as_ref(),
                 });
@@ -159,6 +159,7 @@ impl MoeOps for CpuBackend {
 
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let host = &*self.shared;
+        let reporter = op.report_to().map(|to| Reporter::new(to));
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
         let stride = op.out().stride();
         let input = |m: strata_core::backend::ops::Matrix<'_>| (m.stride(), m.cols());
@@ -200,10 +201,14 @@ impl MoeOps for CpuBackend {
                     out,
                     stride,
                     tokens: tokens(task),
+                    reporter: reporter.as_ref(),
                 });
             });
         }
-        Ok(())
+        match (reporter, op.report_to()) {
+            (Some(reporter), Some(to)) => reporter.finish(to),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -234,7 +239,7 @@ struct QuantizedHidden<'a> {
     tokens: Option<&'a [u32]>,
     out: Parts<'a, u8>,
     out_rows: usize,
-    layout: Layout,
+    headers: Headers,
     rows: Range<usize>,
     reporter: Option<&'a Reporter>,
 }
@@ -253,7 +258,7 @@ impl SimdWork for QuantizedHidden<'_> {
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
                 let out = out.as_mut_array().expect("a part as long as a block");
                 // SAFETY: inside a `run` of S.
-                let seen = unsafe { q8::block::<S>(&values, self.layout, out) };
+                let seen = unsafe { q8::block::<S>(&values, self.headers, out) };
                 if let Some(reporter) = self.reporter {
                     reporter.block(self.tokens.map_or(row, |tokens| tokens[row] as usize), seen);
                 }
@@ -275,6 +280,7 @@ struct Combined<'a> {
     out: Parts<'a, f32>,
     stride: usize,
     tokens: Range<usize>,
+    reporter: Option<&'a Reporter>,
 }
 
 /// Columns that are summed side by side.
@@ -289,10 +295,10 @@ impl Work for Combined<'_> {
             let slot = &self.slot[token * self.k..][..self.k];
             let weights = &self.weights[token * self.k..][..self.k];
             let ids = &self.ids[token * self.k..][..self.k];
-            let shared = self.shared.map(|y| {
-                let weight = self.score.map_or(1.0, |score| exp::sigmoid(score.row(token)[0]));
-                (y.row(token), weight * self.factors.shared)
-            });
+            let score = self.score.map(|score| score.row(token)[0]);
+            let weight = score.map_or(1.0, exp::sigmoid) * self.factors.shared;
+            let shared = self.shared.map(|y| (y.row(token), weight));
+            let mut finite = true;
             // SAFETY: every token belongs to one task.
             let out = unsafe { self.out.part(token * self.stride, self.y.cols) };
             for (i, out) in out.chunks_mut(COLUMNS).enumerate() {
@@ -316,7 +322,17 @@ impl Work for Combined<'_> {
                     add(&y[from..], weight, &mut acc);
                 }
                 for (out, acc) in out.iter_mut().zip(acc) {
-                    *out = canonical(acc * self.factors.sum);
+                    let sum = acc * self.factors.sum;
+                    *out = canonical(sum);
+                    finite &= sum.is_finite();
+                }
+            }
+            if let Some(reporter) = self.reporter {
+                if score.is_some_and(|score| !score.is_finite()) {
+                    reporter.header(token);
+                }
+                if !finite {
+                    reporter.value(token);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use strata_core::Result;
 use strata_core::backend::ops::ReportTo;
 use strata_core::numerics::{canonical, largest_magnitude, round_code};
-use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout};
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Headers, Layout, Sums};
 
 use crate::memory;
 use crate::simd::Simd;
@@ -43,9 +43,14 @@ impl Reporter {
         self.report(token, self.value);
     }
 
+    /// A header of `token`, or what is reported as one, that is not finite.
+    pub(crate) fn header(&self, token: usize) {
+        self.report(token, self.header);
+    }
+
     #[cold]
     fn report(&self, token: usize, kind: u32) {
-        self.least.fetch_min((token as u32) << 2 | kind, Ordering::Relaxed);
+        self.least.fetch_min((token as u32) << 3 | kind, Ordering::Relaxed);
     }
 
     /// Hands the least report on, when all threads are done.
@@ -64,12 +69,13 @@ impl Reporter {
 #[inline(always)]
 pub(crate) unsafe fn block<S: Simd>(
     x: &[f32; BLOCK_VALUES],
-    layout: Layout,
+    headers: Headers,
     out: &mut [u8; BLOCK_BYTES],
 ) -> Seen {
+    let Headers { layout, sums } = headers;
     let (header, codes) = out.split_at_mut(HEADER_BYTES);
     let x = x.as_chunks::<32>().0;
-    let codes = codes.as_chunks_mut::<32>().0;
+    let codes = codes.as_chunks_mut().0.as_mut_array::<4>().expect("128 codes");
     let mut largest = [0; 4];
     let mut halves = [0.0; 8];
     // SAFETY: the caller's.
@@ -77,14 +83,14 @@ pub(crate) unsafe fn block<S: Simd>(
         for i in 0..4 {
             largest[i] = S::largest(&x[i]);
         }
-        match layout {
-            Layout::D4 => {}
-            Layout::DS4 => {
+        match (layout, sums) {
+            (Layout::D4, _) | (_, Sums::Codes) => {}
+            (Layout::DS4, Sums::Values) => {
                 for i in 0..4 {
                     halves[2 * i + 1] = S::sum_32(&x[i]);
                 }
             }
-            Layout::D2S6 => {
+            (Layout::D2S6, Sums::Values) => {
                 for i in 0..3 {
                     [halves[2 * i + 2], halves[2 * i + 3]] = S::sums_16(&x[i]);
                 }
@@ -108,12 +114,24 @@ pub(crate) unsafe fn block<S: Simd>(
                 for i in 0..4 {
                     halves[2 * i] = group::<S>(&x[i..=i], &mut codes[i..=i], largest[i]);
                 }
+                if sums == Sums::Codes {
+                    let sums = S::code_sums(codes);
+                    for i in 0..4 {
+                        halves[2 * i + 1] = (sums[2 * i] + sums[2 * i + 1]) as f32 * halves[2 * i];
+                    }
+                }
             }
             Layout::D2S6 => {
                 for i in 0..2 {
                     let pair = 2 * i..2 * i + 2;
                     let largest = largest[2 * i].max(largest[2 * i + 1]);
                     halves[i] = group::<S>(&x[pair.clone()], &mut codes[pair], largest);
+                }
+                if sums == Sums::Codes {
+                    let sums = S::code_sums(codes);
+                    for j in 0..6 {
+                        halves[2 + j] = sums[j] as f32 * halves[j / 4];
+                    }
                 }
             }
         }

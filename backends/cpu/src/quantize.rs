@@ -5,7 +5,7 @@ use std::ops::Range;
 use strata_core::Result;
 use strata_core::backend::ops::QuantizeRows;
 use strata_core::backend::{Checked, Quantize};
-use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Layout, k_blocks};
+use strata_core::q8_1::{BLOCK_BYTES, BLOCK_VALUES, Headers, k_blocks};
 
 use crate::CpuBackend;
 use crate::memory::{self, Parts};
@@ -20,7 +20,7 @@ impl Quantize for CpuBackend {
         let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src, tokens) = (op.x(), op.src(), op.tokens());
-        let (out_rows, layout) = (op.out().rows(), op.out().layout());
+        let (out_rows, headers) = (op.out().rows(), op.out().headers());
         {
             let mut out = op.out().data();
             let out = memory::values_mut(&mut out)?;
@@ -34,7 +34,7 @@ impl Quantize for CpuBackend {
                     tokens: tokens.map(memory::values),
                     out,
                     out_rows,
-                    layout,
+                    headers,
                     rows,
                     reporter: reporter.as_ref(),
                 });
@@ -70,18 +70,18 @@ impl<'a> Input<'a> {
 pub(crate) unsafe fn block_of_row<S: Simd>(
     row: &[f32],
     k_block: usize,
-    layout: Layout,
+    headers: Headers,
     out: &mut [u8; BLOCK_BYTES],
 ) -> Seen {
     let rest = row.get(k_block * BLOCK_VALUES..).unwrap_or_default();
     match rest.first_chunk() {
         // SAFETY: the caller's.
-        Some(x) => unsafe { q8::block::<S>(x, layout, out) },
+        Some(x) => unsafe { q8::block::<S>(x, headers, out) },
         None => {
             let mut x = [0.0; BLOCK_VALUES];
             x[..rest.len()].copy_from_slice(rest);
             // SAFETY: the caller's.
-            unsafe { q8::block::<S>(&x, layout, out) }
+            unsafe { q8::block::<S>(&x, headers, out) }
         }
     }
 }
@@ -92,7 +92,7 @@ struct Rows<'a> {
     tokens: Option<&'a [u32]>,
     out: Parts<'a, u8>,
     out_rows: usize,
-    layout: Layout,
+    headers: Headers,
     rows: Range<usize>,
     reporter: Option<&'a Reporter>,
 }
@@ -109,7 +109,7 @@ impl SimdWork for Rows<'_> {
                 let out = unsafe { self.out.part(at, BLOCK_BYTES) };
                 let out = out.as_mut_array().expect("a part as long as a block");
                 // SAFETY: inside a `run` of S.
-                let seen = unsafe { block_of_row::<S>(x, k_block, self.layout, out) };
+                let seen = unsafe { block_of_row::<S>(x, k_block, self.headers, out) };
                 if let Some(reporter) = self.reporter {
                     reporter.block(self.tokens.map_or(from, |tokens| tokens[from] as usize), seen);
                 }

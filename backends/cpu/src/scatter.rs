@@ -9,7 +9,7 @@
 use strata_core::Result;
 use strata_core::backend::ops::QuantizeScatter;
 use strata_core::backend::{Checked, Scatter};
-use strata_core::q8_1::{BLOCK_BYTES, Layout, k_blocks};
+use strata_core::q8_1::{BLOCK_BYTES, Headers, k_blocks};
 
 use crate::CpuBackend;
 use crate::memory::{self, Parts};
@@ -26,7 +26,7 @@ impl Scatter for CpuBackend {
         let host = &*self.shared;
         let reporter = op.report_to().map(|to| Reporter::new(to));
         let (x, src) = (op.x(), memory::values(op.map().src()));
-        let layout = op.out().layout();
+        let headers = op.out().headers();
         {
             let mut out = op.out().data();
             let out = memory::values_mut(&mut out)?;
@@ -49,7 +49,7 @@ impl Scatter for CpuBackend {
                     out: unsafe {
                         out.part(k_block * src.len() * BLOCK_BYTES, src.len() * BLOCK_BYTES)
                     },
-                    layout,
+                    headers,
                     k_block,
                     past_caches,
                     reporter: reporter.as_ref(),
@@ -68,7 +68,7 @@ struct KBlock<'a> {
     src: &'a [u32],
     blocks: &'a mut [[u8; BLOCK_BYTES]],
     out: &'a mut [u8],
-    layout: Layout,
+    headers: Headers,
     k_block: usize,
     past_caches: bool,
     reporter: Option<&'a Reporter>,
@@ -80,7 +80,7 @@ impl SimdWork for KBlock<'_> {
         for (token, block) in self.blocks.iter_mut().enumerate() {
             let x = self.x.row(token);
             // SAFETY: inside a `run` of S.
-            let seen = unsafe { block_of_row::<S>(x, self.k_block, self.layout, block) };
+            let seen = unsafe { block_of_row::<S>(x, self.k_block, self.headers, block) };
             if let Some(reporter) = self.reporter {
                 reporter.block(token, seen);
             }

@@ -10,8 +10,9 @@ use strata_core::backend::ops::{
 use strata_core::backend::{Backend, DeviceRoutes, Report};
 use strata_core::error::NonFinite;
 use strata_core::format::random::SplitMix64;
+use strata_core::q8_1::{self, Sums};
 use strata_core::routing::{RouterBias, RouterOptions, Routes};
-use strata_core::{Error, Layout, q8_1, reference};
+use strata_core::{Error, Layout, reference};
 use support::{backends, below, routing, same_f32, values};
 
 const POISON: f32 = f32::from_bits(0xa5a5_a5a5);
@@ -120,13 +121,15 @@ fn swiglu(backend: &dyn Backend, seed: u64, [rows, ffn, gap]: [usize; 3], order:
     SwiGlu::new(gate_up, view).unwrap().launch(backend).unwrap();
     same_f32(&what, &backend.download(&out).unwrap(), &in_poison(&hidden, ffn, out_stride));
 
-    for layout in Layout::ALL {
-        let expected = reference::quantize(&hidden, rows, ffn, ffn, None, layout);
+    let all = Layout::ALL.into_iter().flat_map(|layout| Sums::ALL.map(|sums| layout.with(sums)));
+    for headers in all {
+        let layout = headers.layout;
+        let expected = reference::quantize(&hidden, rows, ffn, ffn, None, headers);
         let mut out = backend.from_slice(&vec![0xa5u8; expected.len() + 16]).unwrap();
         let (_, _, _, map) = routing(backend, &mut random, rows, 1, 5);
         let src = backend.download(map.src()).unwrap();
         let mut report = Report::new(backend).unwrap();
-        let view = Q8RowsMut::new(&mut out, layout, rows, ffn).unwrap();
+        let view = Q8RowsMut::new(&mut out, headers, rows, ffn).unwrap();
         let op = SwiGluQuantize::new(gate_up, view).unwrap();
         op.report(Some(&mut report), Some(&map)).unwrap().launch(backend).unwrap();
         let given = backend.download(&out).unwrap();

@@ -7,7 +7,8 @@ use strata_core::backend::ops::{Matrix, Q8RowsMut, QuantizeRows, QuantizeScatter
 use strata_core::backend::{Backend, Report};
 use strata_core::error::NonFinite;
 use strata_core::format::random::SplitMix64;
-use strata_core::{Error, Layout, q8_1, reference};
+use strata_core::q8_1::{self, Headers, Sums};
+use strata_core::{Error, Layout, reference};
 use support::{backends, below, routing, values};
 
 /// Rows of everything: normal, tiny, huge, half-way, zeros, not finite.
@@ -50,16 +51,16 @@ fn input(random: &mut SplitMix64, rows: usize, cols: usize, finite: bool) -> Vec
 fn expected_report(
     x: &[f32],
     cols: usize,
-    layout: Layout,
+    headers: Headers,
     tokens: impl Fn(usize) -> usize,
     kinds: [NonFinite; 2],
 ) -> Option<(usize, NonFinite)> {
     let mut least = None;
     for (row, x) in x.chunks_exact(cols).enumerate() {
         let value = x.iter().any(|v| !v.is_finite());
-        let header = reference::quantize_row(x, layout).chunks_exact(q8_1::BLOCK_BYTES).any(|b| {
+        let header = reference::quantize_row(x, headers).chunks_exact(q8_1::BLOCK_BYTES).any(|b| {
             let header = &b[..q8_1::HEADER_BYTES];
-            match layout {
+            match headers.layout {
                 Layout::D4 => header
                     .chunks_exact(4)
                     .any(|d| !f32::from_le_bytes(d.try_into().unwrap()).is_finite()),
@@ -82,9 +83,14 @@ fn reported(backend: &dyn Backend, report: &Report) -> Option<(usize, NonFinite)
     }
 }
 
-fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], finite: bool) {
+fn run(backend: &dyn Backend, headers: Headers, seed: u64, shape: [usize; 5], finite: bool) {
     let [tokens, k, experts, cols, gap] = shape;
-    let what = format!("{layout} {shape:?} seed {seed} with {}", backend.device().arch);
+    let what = format!(
+        "{} of {} {shape:?} seed {seed} with {}",
+        headers.layout,
+        headers.sums,
+        backend.device().arch
+    );
     let mut random = SplitMix64::new(seed);
     let x = input(&mut random, tokens, cols, finite);
     let stride = cols + gap;
@@ -97,7 +103,7 @@ fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], fini
     let strided = Matrix::new("x", strided.slice(1..).unwrap(), tokens, cols, stride).unwrap();
     let (map, _, _, device_map) = routing(backend, &mut random, tokens, k, experts);
     let kinds = [NonFinite::Input, NonFinite::InputHeader];
-    let expected_seen = expected_report(&x, cols, layout, |row| row, kinds);
+    let expected_seen = expected_report(&x, cols, headers, |row| row, kinds);
 
     // Poisoned buffers with room behind: every byte of the blocks is written, none after.
     let check = |name: &str,
@@ -106,14 +112,14 @@ fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], fini
                  launch: &mut dyn FnMut(Q8RowsMut<'_>, &mut Report)| {
         let mut out = backend.from_slice(&vec![0xa5u8; expected.len() + 32]).unwrap();
         let mut report = Report::new(backend).unwrap();
-        launch(Q8RowsMut::new(&mut out, layout, rows, cols).unwrap(), &mut report);
+        launch(Q8RowsMut::new(&mut out, headers, rows, cols).unwrap(), &mut report);
         let given = backend.download(&out).unwrap();
         assert!(given[..expected.len()] == expected, "{name} {what}: blocks differ");
         assert!(given[expected.len()..].iter().all(|&b| b == 0xa5), "{name} {what}: past the end");
         reported(backend, &report)
     };
 
-    let expected = reference::quantize(&x, tokens, cols, cols, None, layout);
+    let expected = reference::quantize(&x, tokens, cols, cols, None, headers);
     let seen = check("rows", tokens, expected.clone(), &mut |out, report| {
         QuantizeRows::new(strided, out).unwrap().report(Some(report)).launch(backend).unwrap();
     });
@@ -123,7 +129,7 @@ fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], fini
     });
     assert_eq!(seen, None);
 
-    let expected = reference::quantize(&x, tokens, cols, cols, Some(&map.src), layout);
+    let expected = reference::quantize(&x, tokens, cols, cols, Some(&map.src), headers);
     let seen = check("gather", tokens * k, expected.clone(), &mut |out, report| {
         let op = QuantizeRows::gather(strided, &device_map, out).unwrap();
         op.report(Some(report)).launch(backend).unwrap();
@@ -137,9 +143,14 @@ fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], fini
 
     // Hidden rows in expert order report the token they belong to.
     let hidden = input(&mut random, tokens * k, cols, finite);
-    let expected = reference::quantize(&hidden, tokens * k, cols, cols, None, layout);
-    let seen =
-        expected_report(&hidden, cols, layout, |row| map.src[row] as usize, [NonFinite::Hidden; 2]);
+    let expected = reference::quantize(&hidden, tokens * k, cols, cols, None, headers);
+    let seen = expected_report(
+        &hidden,
+        cols,
+        headers,
+        |row| map.src[row] as usize,
+        [NonFinite::Hidden; 2],
+    );
     let hidden = backend.from_slice(&hidden).unwrap();
     let hidden = Matrix::dense("hidden", &hidden, tokens * k, cols).unwrap();
     let given = check("hidden", tokens * k, expected, &mut |out, report| {
@@ -149,10 +160,15 @@ fn run(backend: &dyn Backend, layout: Layout, seed: u64, shape: [usize; 5], fini
     assert_eq!(given, seen, "hidden {what}");
 }
 
+/// Every layout, with sums of either kind.
+fn all_headers() -> impl Iterator<Item = Headers> {
+    Layout::ALL.into_iter().flat_map(|layout| Sums::ALL.map(|sums| layout.with(sums)))
+}
+
 #[test]
 fn every_layout_and_isa() {
     for (_, backend) in backends() {
-        for layout in Layout::ALL {
+        for headers in all_headers() {
             for (seed, shape) in [
                 [1, 1, 1, 1, 0],
                 [7, 1, 3, 32, 0],
@@ -164,8 +180,8 @@ fn every_layout_and_isa() {
             .into_iter()
             .enumerate()
             {
-                run(&*backend, layout, seed as u64, shape, true);
-                run(&*backend, layout, seed as u64 + 100, shape, false);
+                run(&*backend, headers, seed as u64, shape, true);
+                run(&*backend, headers, seed as u64 + 100, shape, false);
             }
         }
     }
@@ -204,7 +220,7 @@ proptest! {
 
     #[test]
     fn any_shape(
-        layout in proptest::sample::select(Layout::ALL.to_vec()),
+        headers in proptest::sample::select(all_headers().collect::<Vec<_>>()),
         tokens in 1usize..50,
         k in 1usize..6,
         experts in 1usize..20,
@@ -214,7 +230,7 @@ proptest! {
         finite in any::<bool>(),
     ) {
         for (_, backend) in backends() {
-            run(&*backend, layout, seed, [tokens, k, experts, cols, gap], finite);
+            run(&*backend, headers, seed, [tokens, k, experts, cols, gap], finite);
         }
     }
 }

@@ -1,240 +1,437 @@
-//! The driver library: whether it is there, and its errors in our words.
+//! The calls of one device.
 
-use std::ffi::CStr;
-use std::sync::OnceLock;
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
 
-use cudarc::driver::sys::{self, CUresult};
-use strata_core::backend::BackendKind;
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUevent,
+    CUevent_flags_enum as EventFlags, CUfunction, CUfunction_attribute_enum as FunctionAttribute,
+    CUmodule, CUresult, CUstream,
+};
+use strata_core::backend::{BackendKind, DeviceId, DeviceInfo};
 use strata_core::{Error, Result};
+use strata_gpu::{Driver, EventHandle, ImageHandle, KernelHandle, Launch, Opened, StreamHandle};
+use strata_kernels_cuda as kernels;
 
-/// CUDA version of the oldest driver that has every entry point used here and
-/// loads images of the compiler they are made with.
-const OLDEST: i32 = 13000;
+use crate::images;
+use crate::library::{self, Library};
 
-/// What every failure to find a driver ends with.
-const GET_DRIVER: &str =
-    "install the NVIDIA driver, branch 580 or newer, or run with --backend cpu";
+/// Bytes of dynamic shared memory that every block may have without asking.
+const UNASKED: u32 = 48 << 10;
 
-/// Every entry point that this crate calls. The binding panics at the first call of one that
-/// the library lacks, so all of them are looked for before the first call.
-const ENTRY_POINTS: [&CStr; 39] = [
-    c"cuDriverGetVersion",
-    c"cuGetErrorName",
-    c"cuGetErrorString",
-    c"cuInit",
-    c"cuCtxSetCurrent",
-    c"cuDeviceGet",
-    c"cuDeviceGetAttribute",
-    c"cuDeviceGetCount",
-    c"cuDeviceGetName",
-    c"cuDevicePrimaryCtxRelease_v2",
-    c"cuDevicePrimaryCtxRetain",
-    c"cuEventCreate",
-    c"cuEventDestroy_v2",
-    c"cuEventElapsedTime_v2",
-    c"cuEventQuery",
-    c"cuEventRecord",
-    c"cuEventSynchronize",
-    c"cuFuncSetAttribute",
-    c"cuLaunchKernel",
-    c"cuMemAlloc_v2",
-    c"cuMemFreeHost",
-    c"cuMemFree_v2",
-    c"cuMemGetInfo_v2",
-    c"cuMemHostAlloc",
-    c"cuMemcpyDtoDAsync_v2",
-    c"cuMemcpyDtoHAsync_v2",
-    c"cuMemcpyDtoH_v2",
-    c"cuMemcpyHtoDAsync_v2",
-    c"cuMemsetD8Async",
-    c"cuModuleGetFunction",
-    c"cuModuleGetGlobal_v2",
-    c"cuModuleLoadData",
-    c"cuModuleUnload",
-    c"cuOccupancyMaxActiveBlocksPerMultiprocessor",
-    c"cuStreamCreate",
-    c"cuStreamDestroy_v2",
-    c"cuStreamGetCtx",
-    c"cuStreamSynchronize",
-    c"cuStreamWaitEvent",
-];
-
-/// How many of them are called before `cuInit`.
-const BEFORE_INIT: usize = 3;
-
-/// The driver, initialised. Holding one is the permission to call it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Driver {
-    version: i32,
+/// The driver of NVIDIA GPUs: one device, its primary context kept alive.
+pub struct CudaDriver {
+    index: u32,
+    device: CUdevice,
+    context: Context,
+    shared_memory: u32,
 }
 
-impl Driver {
-    /// Finds the library, checks its version and initialises it, once.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] with what is missing and what to do.
-    pub(crate) fn get() -> Result<Self> {
-        static STATE: OnceLock<std::result::Result<Driver, String>> = OnceLock::new();
-        STATE
-            .get_or_init(Self::find)
-            .clone()
-            .map_err(|reason| Error::Unavailable { kind: BackendKind::Cuda, reason })
+/// A handle of the driver.
+struct Context(CUcontext);
+
+// SAFETY: the driver's handles are names that hold in the whole process, and its entry points
+// are thread safe.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl CudaDriver {
+    /// Makes the calling thread's next calls go to this device.
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained.
+        self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context.0) })
     }
 
-    fn find() -> std::result::Result<Self, String> {
-        // SAFETY: only opens and closes the library; its initialisers are the driver's own.
-        if !unsafe { sys::is_culib_present() } {
-            // On a line of its own: who did not ask for CUDA is told the first.
-            return Err(format!(
-                "no NVIDIA driver library (libcuda.so) was found\nwhere there is an NVIDIA GPU, {GET_DRIVER}"
-            ));
+    /// An error of this device unless the call succeeded.
+    fn check(&self, call: &'static str, result: CUresult) -> Result<()> {
+        library::check(Some(self.index), call, result)
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        // SAFETY: retained once, by `open`.
+        let result = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        if let Err(error) = self.check("cuDevicePrimaryCtxRelease", result) {
+            tracing::debug!("{error}");
         }
-        // The version first: what an older driver lacks is explained by its age.
-        let missing =
-            |names: &[&'static CStr]| names.iter().find(|name| !has_symbol(name)).copied();
-        let lacks = |name: &CStr| {
-            format!(
-                "the driver library that was found has no {}; {GET_DRIVER}",
-                name.to_string_lossy()
+    }
+}
+
+impl Driver for CudaDriver {
+    const KIND: BackendKind = BackendKind::Cuda;
+    const TILES: &'static [&'static str] = &kernels::MMQ_TILES;
+    const NO_DEVICE: &'static str =
+        "the driver shows no device (CUDA_VISIBLE_DEVICES may hide them)";
+
+    fn count() -> Result<u32> {
+        Library::get()?.count()
+    }
+
+    fn describe(index: u32) -> Result<DeviceInfo> {
+        let library = Library::get()?;
+        let device = device(index)?;
+        let mut name = [0u8; 256];
+        // SAFETY: writes at most 256 bytes, NUL-terminated.
+        let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 256, device) };
+        library::check(Some(index), "cuDeviceGetName", result)?;
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        let attribute = |what| attribute(index, device, what);
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let id = DeviceId { kind: BackendKind::Cuda, index };
+        let mut info = DeviceInfo::new(id, String::from_utf8_lossy(&name[..end]));
+        info.arch = format!("sm_{major}{minor}");
+        info.driver = format!("CUDA {}", library.version());
+        info.units = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        info.wave = attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?;
+        Ok(info)
+    }
+
+    fn runs_on(info: &DeviceInfo) -> Result<()> {
+        images::check(info)
+    }
+
+    fn open(info: &DeviceInfo) -> Result<Self> {
+        let index = info.id.index;
+        let device = device(index)?;
+        let attribute = |what| attribute(index, device, what);
+        // Some drivers have reported less for "after asking" than for "without".
+        let plain = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
+        let asked = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the device exists; writes one handle, released in drop.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) };
+        library::check(Some(index), "cuDevicePrimaryCtxRetain", result)?;
+        Ok(Self { index, device, context: Context(context), shared_memory: plain.max(asked) })
+    }
+
+    fn opened() -> &'static Opened<Self> {
+        static OPENED: Opened<CudaDriver> = Opened::new();
+        &OPENED
+    }
+
+    fn image(unit: &str, _: &DeviceInfo) -> Option<&'static [u8]> {
+        kernels::image(unit)
+    }
+
+    fn archs() -> Vec<&'static str> {
+        kernels::archs().to_vec()
+    }
+
+    fn shared_memory(&self) -> u32 {
+        self.shared_memory
+    }
+
+    fn memory(&self) -> Result<(usize, usize)> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two sizes.
+        let result = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+        self.check("cuMemGetInfo", result)?;
+        Ok((free, total))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Option<u64>> {
+        self.enter()?;
+        let mut address = 0;
+        // SAFETY: writes one address.
+        match unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
+            result => self.check("cuMemAlloc", result).map(|()| Some(address)),
+        }
+    }
+
+    unsafe fn free(&self, address: u64) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        self.check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
+    }
+
+    fn alloc_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.enter()?;
+        let mut data = std::ptr::null_mut::<c_void>();
+        // SAFETY: writes one pointer.
+        let result = unsafe { sys::cuMemHostAlloc(&raw mut data, bytes, 0) };
+        self.check("cuMemHostAlloc (pinned host memory)", result)?;
+        NonNull::new(data.cast()).ok_or_else(|| {
+            library::failure(Some(self.index), "cuMemHostAlloc", CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        })
+    }
+
+    unsafe fn free_host(&self, memory: NonNull<u8>) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        self.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(memory.as_ptr().cast()) })
+    }
+
+    unsafe fn copy_in(
+        &self,
+        stream: StreamHandle,
+        to: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, raw(stream)) };
+        self.check("cuMemcpyHtoDAsync", result)
+    }
+
+    unsafe fn copy_out(
+        &self,
+        stream: StreamHandle,
+        to: *mut u8,
+        from: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, raw(stream)) };
+        self.check("cuMemcpyDtoHAsync", result)
+    }
+
+    unsafe fn copy(&self, stream: StreamHandle, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, raw(stream)) };
+        self.check("cuMemcpyDtoDAsync", result)
+    }
+
+    unsafe fn fill(&self, stream: StreamHandle, to: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        let result = unsafe { sys::cuMemsetD8Async(to, byte, bytes, raw(stream)) };
+        self.check("cuMemsetD8Async", result)
+    }
+
+    fn new_stream(&self) -> Result<StreamHandle> {
+        self.enter()?;
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let result = unsafe { sys::cuStreamCreate(&raw mut stream, flags) };
+        self.check("cuStreamCreate", result)?;
+        Ok(StreamHandle(stream.cast()))
+    }
+
+    unsafe fn end_stream(&self, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        self.check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(raw(stream)) })
+    }
+
+    unsafe fn check_stream(&self, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the caller's; writes one handle.
+        let result = unsafe { sys::cuStreamGetCtx(raw(stream), &raw mut context) };
+        self.check("cuStreamGetCtx", result)?;
+        if context == self.context.0 {
+            return Ok(());
+        }
+        let expected = format!("one of the primary context of cuda:{}", self.index);
+        Err(Error::invalid("stream", "one of another context", expected))
+    }
+
+    fn wait_stream(&self, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the stream lives.
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(raw(stream)) })
+    }
+
+    fn new_event(&self, timed: bool) -> Result<EventHandle> {
+        self.enter()?;
+        let flags = match timed {
+            true => EventFlags::CU_EVENT_DEFAULT,
+            false => EventFlags::CU_EVENT_DISABLE_TIMING,
+        };
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let result = unsafe { sys::cuEventCreate(&raw mut event, flags as u32) };
+        self.check("cuEventCreate", result)?;
+        Ok(EventHandle(event.cast()))
+    }
+
+    unsafe fn end_event(&self, event: EventHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's; the driver keeps it until it has been passed.
+        self.check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(point(event)) })
+    }
+
+    fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: event and stream live, in the same context.
+        self.check("cuEventRecord", unsafe { sys::cuEventRecord(point(event), raw(stream)) })
+    }
+
+    fn passed(&self, event: EventHandle) -> Result<bool> {
+        self.enter()?;
+        // SAFETY: the event lives.
+        match unsafe { sys::cuEventQuery(point(event)) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => self.check("cuEventQuery", result).map(|()| true),
+        }
+    }
+
+    fn wait_event(&self, event: EventHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the event lives.
+        self.check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(point(event)) })
+    }
+
+    fn wait_for(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: stream and event live, in the same context.
+        let result = unsafe { sys::cuStreamWaitEvent(raw(stream), point(event), 0) };
+        self.check("cuStreamWaitEvent", result)
+    }
+
+    fn elapsed(&self, from: EventHandle, to: EventHandle) -> Result<f32> {
+        self.enter()?;
+        let mut milliseconds = 0f32;
+        // SAFETY: both live, were recorded with timing and have been passed.
+        let result =
+            unsafe { sys::cuEventElapsedTime_v2(&raw mut milliseconds, point(from), point(to)) };
+        self.check("cuEventElapsedTime", result)?;
+        Ok(milliseconds)
+    }
+
+    fn load(&self, image: &'static [u8]) -> Result<ImageHandle> {
+        self.enter()?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: a whole fatbin as the compiler wrote it, which knows its own size.
+        let result = unsafe { sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
+        self.check("cuModuleLoadData", result)?;
+        Ok(ImageHandle(module.cast()))
+    }
+
+    unsafe fn unload(&self, image: ImageHandle) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's.
+        self.check("cuModuleUnload", unsafe { sys::cuModuleUnload(module(image)) })
+    }
+
+    fn words(&self, image: ImageHandle, name: &str) -> Result<Vec<u32>> {
+        self.enter()?;
+        let (mut address, mut bytes) = (0, 0);
+        let symbol = c_name(name);
+        // SAFETY: the module is loaded and the name NUL-terminated; writes an address and a size.
+        let result = unsafe {
+            sys::cuModuleGetGlobal_v2(
+                &raw mut address,
+                &raw mut bytes,
+                module(image),
+                symbol.as_ptr(),
             )
         };
-        if let Some(name) = missing(&ENTRY_POINTS[..BEFORE_INIT]) {
-            return Err(lacks(name));
-        }
-        let mut version = 0;
-        // SAFETY: writes one int; allowed before cuInit.
-        let result = unsafe { sys::cuDriverGetVersion(&raw mut version) };
-        if result != CUresult::CUDA_SUCCESS {
-            return Err(format!("cuDriverGetVersion: {}; {GET_DRIVER}", describe(result)));
-        }
-        if version < OLDEST {
-            return Err(format!(
-                "the driver is for CUDA {}, the kernels in this binary need CUDA {}; {GET_DRIVER}",
-                dotted(version),
-                dotted(OLDEST)
-            ));
-        }
-        if let Some(name) = missing(&ENTRY_POINTS) {
-            return Err(lacks(name));
-        }
-        // SAFETY: takes no pointer; flags must be 0.
-        match unsafe { sys::cuInit(0) } {
-            CUresult::CUDA_SUCCESS => Ok(Self { version }),
-            CUresult::CUDA_ERROR_NO_DEVICE => Err(
-                "the driver finds no NVIDIA GPU in this machine (or CUDA_VISIBLE_DEVICES hides it)"
-                    .to_owned(),
-            ),
-            result => Err(format!("cuInit: {}; {}", describe(result), advice(result))),
-        }
+        self.check("cuModuleGetGlobal", result)?;
+        let mut words = vec![0u32; bytes / 4];
+        // SAFETY: the variable has `bytes` bytes, `words` no more.
+        let result =
+            unsafe { sys::cuMemcpyDtoH_v2(words.as_mut_ptr().cast(), address, words.len() * 4) };
+        self.check("cuMemcpyDtoH", result)?;
+        Ok(words)
     }
 
-    /// Devices that the driver shows.
-    pub(crate) fn count(self) -> Result<u32> {
-        let mut count = 0;
+    fn kernel(&self, image: ImageHandle, name: &str) -> Result<KernelHandle> {
+        self.enter()?;
+        let mut function = std::ptr::null_mut();
+        let symbol = c_name(name);
+        // SAFETY: the module is loaded and the name NUL-terminated; writes one handle.
+        let result =
+            unsafe { sys::cuModuleGetFunction(&raw mut function, module(image), symbol.as_ptr()) };
+        self.check("cuModuleGetFunction", result)?;
+        Ok(KernelHandle(function.cast()))
+    }
+
+    fn prepare(&self, kernel: KernelHandle, threads: u32, shared: u32) -> Result<u32> {
+        self.enter()?;
+        if shared > UNASKED {
+            let most = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function's module is loaded.
+            let result = unsafe { sys::cuFuncSetAttribute(function(kernel), most, shared as i32) };
+            self.check("cuFuncSetAttribute", result)?;
+        }
+        let mut blocks = 0;
         // SAFETY: writes one int.
-        check(None, "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
-        Ok(count.try_into().unwrap_or(0))
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut blocks,
+                function(kernel),
+                threads as i32,
+                shared as usize,
+            )
+        };
+        self.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// The CUDA version the driver is for, as `13.0`.
-    pub(crate) fn version(self) -> String {
-        dotted(self.version)
-    }
-}
-
-/// What helps where the driver is there and does not start.
-fn advice(result: CUresult) -> &'static str {
-    match result {
-        CUresult::CUDA_ERROR_STUB_LIBRARY => {
-            "the library found is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"
-        }
-        CUresult::CUDA_ERROR_SYSTEM_NOT_READY => {
-            "a service that the GPUs need is not running yet: on machines with NVSwitch, start nvidia-fabricmanager of the driver's version"
-        }
-        CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
-            "libcuda and the kernel's module are of different versions: restart after an update of the driver; in a container, use the host's libcuda"
-        }
-        CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
-            "the libcuda found is of a compatibility package that this GPU does not support: use the driver's own"
-        }
-        CUresult::CUDA_ERROR_UNKNOWN => {
-            "the driver is there and did not start: see whether nvidia-smi works, whether /dev/nvidia-uvm is there and may be opened, and the kernel's log"
-        }
-        _ => "see whether nvidia-smi works, or run with --backend cpu",
-    }
-}
-
-fn has_symbol(name: &CStr) -> bool {
-    // SAFETY: the library was found; the symbol is looked up and not called.
-    unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()).is_ok() }
-}
-
-/// 13010 as `13.1`.
-fn dotted(version: i32) -> String {
-    format!("{}.{}", version / 1000, version % 1000 / 10)
-}
-
-/// The driver's name and words for a result.
-pub(crate) fn describe(result: CUresult) -> String {
-    let (mut name, mut words) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: both write a pointer to a static string, or null for an unknown code.
-    unsafe {
-        let _ = sys::cuGetErrorName(result, &raw mut name);
-        let _ = sys::cuGetErrorString(result, &raw mut words);
-    }
-    let text = |p: *const std::ffi::c_char| {
-        // SAFETY: a NUL-terminated string of the driver that lives as long as the library.
-        (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned())
-    };
-    match (text(name), text(words)) {
-        (Some(name), Some(words)) => format!("{name} ({words})"),
-        _ => format!("{result:?}"),
+    unsafe fn launch(
+        &self,
+        stream: StreamHandle,
+        kernel: KernelHandle,
+        Launch { blocks, threads, shared }: Launch,
+        args: *const c_void,
+        _: usize,
+    ) -> Result<()> {
+        self.enter()?;
+        let mut params = [args.cast_mut()];
+        // SAFETY: the kernel has one parameter, which is copied before the call
+        // returns; the driver checks the launch against the device's limits.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function(kernel),
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                shared,
+                raw(stream),
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", result)
     }
 }
 
-/// An error unless the call succeeded. `device` is the index, where there is one.
-pub(crate) fn check(device: Option<u32>, call: &'static str, result: CUresult) -> Result<()> {
-    if result == CUresult::CUDA_SUCCESS {
-        return Ok(());
-    }
-    Err(Error::Device {
-        device: device.map_or_else(|| "cuda".into(), |index| format!("cuda:{index}")),
-        call,
-        detail: describe(result),
-    })
+fn raw(stream: StreamHandle) -> CUstream {
+    stream.0.cast()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn point(event: EventHandle) -> CUevent {
+    event.0.cast()
+}
 
-    /// A call that is not in the list would panic on a library without it.
-    #[test]
-    fn every_call_is_looked_for_first() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        let mut called = std::collections::BTreeSet::new();
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            if path.is_dir() {
-                continue;
-            }
-            let text = std::fs::read_to_string(path).unwrap();
-            for rest in text.split("sys::cu").skip(1) {
-                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(0);
-                // `culib` is the binding's, as what begins in lower case.
-                if rest.starts_with(|c: char| c.is_ascii_uppercase()) {
-                    called.insert(format!("cu{}", &rest[..end]));
-                }
-            }
-        }
-        let known = ENTRY_POINTS.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
-        assert_eq!(called, known);
-    }
+fn module(image: ImageHandle) -> CUmodule {
+    image.0.cast()
+}
 
-    #[test]
-    fn versions_are_dotted() {
-        assert_eq!(dotted(13000), "13.0");
-        assert_eq!(dotted(12080), "12.8");
-        assert_eq!(dotted(13010), "13.1");
-    }
+fn function(kernel: KernelHandle) -> CUfunction {
+    kernel.0.cast()
+}
+
+fn c_name(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
+}
+
+/// A device that is there.
+fn device(index: u32) -> Result<CUdevice> {
+    let mut device = 0;
+    // SAFETY: writes one handle; what is no index is an error.
+    let result = unsafe { sys::cuDeviceGet(&raw mut device, index as i32) };
+    library::check(Some(index), "cuDeviceGet", result)?;
+    Ok(device)
+}
+
+fn attribute(index: u32, device: CUdevice, what: Attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: the device exists; writes one int.
+    let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, what, device) };
+    library::check(Some(index), "cuDeviceGetAttribute", result)?;
+    Ok(u32::try_from(value).unwrap_or(0))
 }

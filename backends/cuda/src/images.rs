@@ -4,7 +4,8 @@ use strata_core::backend::{BackendKind, DeviceInfo};
 use strata_core::{Error, Result};
 use strata_kernels_cuda::archs;
 
-use crate::device::Capability;
+/// Major and minor of a device's architecture.
+type Capability = (u32, u32);
 
 /// The oldest architecture the kernels are written for: it has the byte dot
 /// product and the byte permutation they use.
@@ -14,7 +15,8 @@ const OLDEST: Capability = (7, 5);
 ///
 /// # Errors
 /// [`Error::Unavailable`] naming the device's architecture and those built.
-pub(crate) fn check(info: &DeviceInfo, device: Capability) -> Result<()> {
+pub(crate) fn check(info: &DeviceInfo) -> Result<()> {
+    let device = info.arch.strip_prefix("sm_").and_then(capability).unwrap_or_default();
     if archs().iter().any(|arch| runs_on(arch, device)) {
         return Ok(());
     }
@@ -42,8 +44,7 @@ fn runs_on(arch: &str, device: Capability) -> bool {
         _ => return false,
     };
     let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let Ok(code) = digits.parse::<u32>() else { return false };
-    let code = (code / 10, code % 10);
+    let Some(code) = capability(digits) else { return false };
     match (&number[digits.len()..], ptx) {
         // Code with an architecture's own instructions runs there alone, its PTX too.
         ("a", _) => code == device,
@@ -52,6 +53,11 @@ fn runs_on(arch: &str, device: Capability) -> bool {
         ("", true) => code <= device,
         _ => false,
     }
+}
+
+/// `90` as 9.0.
+fn capability(digits: &str) -> Option<Capability> {
+    digits.parse().ok().map(|code: u32| (code / 10, code % 10))
 }
 
 #[cfg(test)]
@@ -89,7 +95,7 @@ mod tests {
         let id = DeviceId { kind: BackendKind::Cuda, index: 1 };
         let mut info = DeviceInfo::new(id, "a small card");
         info.arch = "sm_61".into();
-        let text = check(&info, (6, 1)).unwrap_err().to_string();
+        let text = check(&info).unwrap_err().to_string();
         for part in ["cuda:1 (a small card)", "sm_61", "sm_75", archs()[0]] {
             assert!(text.contains(part), "{part}: {text}");
         }

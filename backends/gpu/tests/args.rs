@@ -1,28 +1,13 @@
 //! The arguments of kernels have the layout that the sources give them.
 //!
-//! The structs are read from the `.cu` files and laid out by the rules of C.
+//! The structures are read from the sources and laid out by the rules of C.
 
 use std::path::Path;
 
-use strata_gpu::args;
+use strata_gpu::steps::LAYOUTS;
 
 /// A field: its name, offset and size.
 type Field = (String, usize, usize);
-
-/// The fields of a Rust struct, and its size.
-macro_rules! layout {
-    ($type:ty: $($field:ident)*) => {{
-        fn size<T, F>(_: fn(&T) -> &F) -> usize {
-            size_of::<F>()
-        }
-        let fields: Vec<Field> = vec![$((
-            stringify!($field).to_owned(),
-            std::mem::offset_of!($type, $field),
-            size(|x: &$type| &x.$field),
-        )),*];
-        (fields, size_of::<$type>())
-    }};
-}
 
 /// The fields of a struct of a kernel source, and its size.
 fn source(file: &str, name: &str) -> (Vec<Field>, usize) {
@@ -54,55 +39,9 @@ fn source(file: &str, name: &str) -> (Vec<Field>, usize) {
 
 #[test]
 fn arguments_are_laid_out_as_in_the_sources() {
-    let cases = [
-        (("quantize.cuh", "ReportTo"), layout!(args::ReportTo: word value_kind header_kind)),
-        (
-            ("quantize.cu", "QuantizeArgs"),
-            layout!(args::Quantize: x src tokens slot out report items out_rows cols stride k k_blocks vector aligned),
-        ),
-        (
-            ("scatter.cu", "ScatterArgs"),
-            layout!(args::Scatter: x src bounds out report out_rows cols stride tokens k experts k_blocks chunks chunk_tokens vector aligned),
-        ),
-        (
-            ("swiglu.cu", "SwiGluArgs"),
-            layout!(args::SwiGlu: gate_up out rows ffn stride out_stride interleaved experts),
-        ),
-        (
-            ("swiglu.cu", "SwiGluQuantizeArgs"),
-            layout!(args::SwiGluQuantize: gate_up tokens out report rows ffn stride k_blocks interleaved vector aligned experts),
-        ),
-        (
-            ("router.cu", "ScoresArgs"),
-            layout!(args::Scores: x weights out tokens experts width x_stride weights_stride out_stride),
-        ),
-        (
-            ("router.cu", "TopKArgs"),
-            layout!(args::TopK: scores ids weights report tokens stride experts k over_all scale),
-        ),
-        (
-            ("activation.cuh", "ExpertsArgs"),
-            layout!(args::Experts: scale bias bounds scale_stride bias_stride experts kind limit alpha),
-        ),
-        (
-            ("choose.cu", "ChooseArgs"),
-            layout!(args::Choose: scores score_bias selection_bias ids weights report tokens stride experts k gating near softcap groups groups_used top_two normalised epsilon least scale),
-        ),
-        (
-            ("router.cu", "CombineArgs"),
-            layout!(args::Combine: y slot weights shared shared_score out tokens width y_stride shared_stride score_stride out_stride k vector ids scale bias scale_stride bias_stride shared_factor sum_factor),
-        ),
-        (
-            ("map.cu", "MapArgs"),
-            layout!(args::Map: ids slot src bounds counts routes k experts chunks chunk_routes id_bits),
-        ),
-        (("map.cu", "TilesArgs"), layout!(args::Tiles: bounds tiles experts tile_tokens)),
-        (
-            ("product/tile.cuh", "MmqArgs"),
-            layout!(args::Mmq: weights activations src tiles out row_stride expert_stride act_rows out_stride rows cols out_rows aligned),
-        ),
-    ];
-    for ((file, name), rust) in cases {
-        assert_eq!(source(file, name), rust, "{name} of {file}");
+    for layout in LAYOUTS.iter().copied().flatten() {
+        let fields = layout.fields.iter().map(|&(name, at, size)| (name.to_owned(), at, size));
+        let here = (fields.collect(), layout.bytes);
+        assert_eq!(source(layout.file, layout.name), here, "{} of {}", layout.name, layout.file);
     }
 }

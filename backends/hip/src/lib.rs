@@ -4,7 +4,9 @@
 //! program starts: without ROCm, [`devices`] is an error that says what is
 //! missing. Kernels are the CUDA backend's sources, compiled for AMD and
 //! embedded by `strata-kernels-hip`; the code object of a card's own
-//! architecture is loaded, and launch shapes are read from that object.
+//! architecture is loaded, and launch shapes are read from that object. Here are
+//! the runtime's calls; the rest of the host half is [`strata_gpu`]'s, which CUDA
+//! shares.
 //!
 //! ```no_run
 //! use strata_core::backend::Backend;
@@ -17,27 +19,32 @@
 //!
 //! Three variables choose otherwise than the host would, for tests and for those who
 //! measure; the bytes are the same: see [`HipOptions::from_env`].
-//!
-//! One file per concern, named as in the CUDA backend: `device` (opening, and
-//! the memory half of the backend), `memory`, `stream`, `module`, and one per
-//! step. `runtime` is the one file that calls into HIP.
 
-mod adopt;
-mod device;
-mod map;
-mod memory;
-mod mmq;
-mod model;
-mod module;
-mod moe;
-// The kernels are shared, and so is how they take their operands.
-#[path = "../../cuda/src/operand.rs"]
-mod operand;
-mod options;
-mod quantize;
-mod runtime;
-mod scatter;
-mod stream;
+mod driver;
+mod images;
+mod library;
 
-pub use device::{HipBackend, best, devices};
-pub use options::HipOptions;
+use strata_core::Result;
+use strata_core::backend::DeviceInfo;
+
+pub use driver::HipDriver;
+pub use strata_gpu::GpuOptions as HipOptions;
+
+/// A handle on one AMD GPU.
+pub type HipBackend = strata_gpu::GpuBackend<HipDriver>;
+
+/// Every AMD device of this machine, whether the kernels run on it or not.
+///
+/// # Errors
+/// [`Unavailable`](strata_core::Error::Unavailable) where the HIP runtime is missing or too old.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    strata_gpu::devices::<HipDriver>()
+}
+
+/// The first device whose architecture the kernels were compiled for.
+///
+/// # Errors
+/// [`Unavailable`](strata_core::Error::Unavailable) with each device's reason where there is none.
+pub fn best() -> Result<u32> {
+    strata_gpu::best::<HipDriver>()
+}

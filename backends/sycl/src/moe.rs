@@ -200,6 +200,7 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             k_blocks: size(out.k_blocks()),
             layout: out.layout() as u32,
+            of_codes: out.headers().sums as u32,
             interleaved: order(gate_up),
             ..Step::default()
         };
@@ -225,6 +226,7 @@ impl MoeOps for SyclBackend {
     fn combine(&self, op: &mut Checked<Combine<'_>>) -> Result<()> {
         let built = self.unit(Unit::Layer)?;
         let (y, map, routes, shared) = (op.y(), op.map(), op.routes(), op.shared());
+        let (reports, word) = reporting(Step::default(), op.report_to());
         let out = op.out();
         let step = Step {
             stride: y.stride() as u64,
@@ -232,7 +234,7 @@ impl MoeOps for SyclBackend {
             cols: size(out.cols()),
             tokens: size(out.rows()),
             k: size(map.k()),
-            ..Step::default()
+            ..reports
         };
         let total = out.rows() as u64 * self.column_units(out.cols());
         let score = shared.and_then(|s| s.score);
@@ -259,6 +261,7 @@ impl MoeOps for SyclBackend {
             read_or_null(scale.map(|m| m.data())),
             read_or_null(bias.map(|m| m.data())),
             to,
+            word,
             Arg::value(&shared_stride),
             Arg::value(&score_stride),
             Arg::value(&how),

@@ -44,6 +44,7 @@ impl Quantize for SyclBackend {
             cols: size(out.cols()),
             k_blocks: size(out.k_blocks()),
             layout: out.layout() as u32,
+            of_codes: out.headers().sums as u32,
             ..Step::default()
         };
         let total = self.block_units(out.rows(), out.k_blocks());

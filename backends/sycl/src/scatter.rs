@@ -28,6 +28,7 @@ impl Scatter for SyclBackend {
             tokens: size(map.tokens()),
             k: size(map.k()),
             layout: out.layout() as u32,
+            of_codes: out.headers().sums as u32,
             ..Step::default()
         };
         let on_cpu = self.shared.form.lanes > 1;

@@ -48,7 +48,7 @@ fn source(file: &str, name: &str) -> (Vec<Field>, usize) {
 
 #[test]
 fn arguments_are_laid_out_as_in_the_sources() {
-    let step = layout!(args::Step: stride out_stride rows cols k_blocks tokens k layout interleaved value_kind header_kind);
+    let step = layout!(args::Step: stride out_stride rows cols k_blocks tokens k layout interleaved of_codes value_kind header_kind);
     assert_eq!(source("layer.cpp", "step"), step);
     let product = layout!(args::Product: row_stride expert_stride ld rows cols act_rows row_tiles);
     assert_eq!(source("product/args.hpp", "product"), product);

@@ -16,11 +16,12 @@ use super::{
     SliceMut, TokenBatch,
 };
 use crate::error::{NonFinite, agree, same_device};
-use crate::q8_1::{self, Layout};
+use crate::q8_1::{self, Headers, Layout};
 use crate::routing::RouterOptions;
 use crate::{Error, Result, WeightType};
 
 mod attention;
+mod cost;
 mod launch;
 mod matrix;
 mod model;
@@ -31,8 +32,10 @@ mod quantize;
 mod routing;
 
 pub use attention::{AppendKv, Attend};
-pub use launch::Output;
+pub use cost::Cost;
+use cost::Moved;
 use launch::{Admission, Operation};
+pub use launch::{Launch, Output};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
 pub use model::{By, Embed, FloatMatrix, FloatProduct, Pointwise, Rope, Table};
 pub use moe::{
@@ -59,7 +62,7 @@ impl<'a> ReportTo<'a> {
         self.word.device()
     }
 
-    /// The word that takes the minimum of `token << 2 | kind`.
+    /// The word that takes the minimum of `token << 3 | kind`.
     pub fn word(&mut self) -> SliceMut<'_, u32> {
         self.word.reborrow()
     }

@@ -8,8 +8,8 @@ use crate::error::{NonFinite, same_device};
 use crate::routing::Routes;
 use crate::{Error, Result};
 
-/// Largest number of tokens one launch may have: a report keeps two bits beside the token.
-pub const MAX_TOKENS: usize = (1 << 30) - 1;
+/// Largest number of tokens one launch may have: a report keeps three bits beside the token.
+pub const MAX_TOKENS: usize = (1 << 29) - 1;
 
 /// Checks tokens, choices and experts once for every structure made of them.
 fn check_sizes(tokens: usize, k: usize, experts: usize) -> Result<()> {
@@ -23,7 +23,7 @@ fn check_sizes(tokens: usize, k: usize, experts: usize) -> Result<()> {
         return Err(Error::invalid(
             "routed rows (tokens x k)",
             format!("{tokens} x {k}"),
-            "below 2^30 tokens and 2^31 rows",
+            "below 2^29 tokens and 2^31 rows",
         ));
     }
     Ok(())
@@ -188,6 +188,12 @@ impl<'a> RoutesView<'a> {
     pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
         same_device(what, self.ids.device(), backend.id())?;
         self.last_use.read(what, backend)
+    }
+
+    /// Each choice as a token of its own: `tokens * k` tokens of one expert.
+    #[must_use]
+    pub fn each(self) -> Self {
+        Self { tokens: self.tokens * self.k, k: 1, ..self }
     }
 
     /// Expert ids, each in `0..experts`.
@@ -356,7 +362,7 @@ impl RoutingMap {
 
 /// Where kernels write the first token with a value that is not finite.
 ///
-/// One word on the device: all ones, or `token << 2 | kind` with the kind of
+/// One word on the device: all ones, or `token << 3 | kind` with the kind of
 /// [`NonFinite`]; kernels keep the minimum, so the answer does not depend on
 /// the order in which they run.
 #[derive(Debug)]
@@ -402,13 +408,10 @@ impl Report {
         if word == u32::MAX {
             return Ok(());
         }
-        let what = match word & 3 {
-            0 => NonFinite::Input,
-            1 => NonFinite::InputHeader,
-            2 => NonFinite::Score,
-            _ => NonFinite::Hidden,
-        };
-        Err(Error::NonFinite { token: first_token.saturating_add((word >> 2) as usize), what })
+        let kind = NonFinite::ALL.iter().find(|&&kind| kind as u32 == word & 7);
+        // Kernels are handed no other kinds; one that writes 7 found something all the same.
+        let what = kind.copied().unwrap_or(NonFinite::Output);
+        Err(Error::NonFinite { token: first_token.saturating_add((word >> 3) as usize), what })
     }
 
     pub(super) fn word(&mut self) -> SliceMut<'_, u32> {

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::cost::Cost;
-use super::layer::{Affine, MoeLayer, Router, SharedExpert};
+use super::layer::{Affine, MoeLayer, Router, SharedExpert, Tensor};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
 use super::workspace::{SharedSpace, Workspace};
@@ -13,8 +12,8 @@ use crate::backend::ops::{
 };
 use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
 use crate::error::{agree, same_device};
-use crate::format::WeightType;
-use crate::{Error, Result, q8_1};
+use crate::q8_1::Headers;
+use crate::{Error, Result};
 
 /// Where the experts of each token come from.
 #[derive(Clone, Copy)]
@@ -30,10 +29,15 @@ pub enum Routing<'a> {
 }
 
 impl MoeLayer {
+    /// Headers of the activations that a product with `tensor` reads.
+    fn headers(&self, tensor: &Tensor) -> Headers {
+        tensor.ty().layout().with(self.sums)
+    }
+
     /// Runs the layer: `x` and `out` are tokens x width, on the backend's device.
     ///
     /// With [`Options::checked`] it waits for the stream and reports the first
-    /// token with a non-finite input, score or hidden value; without, it
+    /// token with a value that is not finite, and of which step it is; without, it
     /// returns as soon as everything is launched (unless timed).
     ///
     /// # Errors
@@ -58,7 +62,7 @@ impl MoeLayer {
             if checked {
                 workspace.report.reset(backend)?;
             }
-            let chunk = Chunk { layer: self, backend, range: range.clone(), checked };
+            let chunk = Chunk { layer: self, range: range.clone(), checked };
             chunk.run(workspace, x.row_range(range)?, routing, out, &mut timeline)?;
             if checked {
                 workspace.report.check(backend, start)?;
@@ -128,7 +132,6 @@ impl MoeLayer {
 /// Some consecutive tokens on their way through the layer.
 struct Chunk<'a> {
     layer: &'a MoeLayer,
-    backend: &'a dyn Backend,
     range: Range<usize>,
     checked: bool,
 }
@@ -142,7 +145,7 @@ impl Chunk<'_> {
         out: &mut MatrixMut<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let (layer, backend, tokens) = (self.layer, self.backend, x.rows());
+        let (layer, tokens) = (self.layer, x.rows());
         let rows = tokens * layer.k;
         let Workspace { scores, routes, map, report, shared, options, .. } = workspace;
 
@@ -156,17 +159,12 @@ impl Chunk<'_> {
             }
             Routing::Router | Routing::Input(_) => {
                 let router = layer.router.as_ref().expect("checked before the first chunk");
-                let (width, experts) = (layer.width(), layer.experts());
+                let experts = layer.experts();
                 let read = match routing {
                     Routing::Input(input) => input.row_range(self.range.clone())?,
                     _ => x,
                 };
-                score(backend, read, router, scores, experts)?;
-                timeline.end(
-                    Phase::Router,
-                    4 * (tokens * (width + experts) + width * experts),
-                    2 * tokens * width * experts,
-                )?;
+                score(timeline, Phase::Router, read, router, scores, experts)?;
                 let scores = Matrix::dense("scores", &*scores, tokens, experts)?;
                 self.top_k(scores, routes, report, timeline)?;
                 routes.view()
@@ -174,57 +172,57 @@ impl Chunk<'_> {
         };
 
         // 2. map
-        MapRoutes::new(routes, map)?.launch(backend)?;
-        timeline.end(Phase::Map, 4 * (3 * rows + layer.experts() + 1), 0)?;
+        timeline.launch(Phase::Map, MapRoutes::new(routes, map)?)?;
         let map = &*map;
 
-        // Where weights are on the experts' inputs: each token times its one weight, which is the
-        // sum of one row.
-        let experts_read = match &mut workspace.weighed {
-            Some(space) => space.weigh(backend, x, routes)?,
-            None => x,
+        // Where weights are on the experts' inputs: each choice of a token, times its weight, is a
+        // token of its own. It is looked at before: a weight is at most 1.
+        let (experts_read, map_read) = match &mut workspace.weighed {
+            Some(space) => {
+                if self.checked {
+                    let headers = layer.headers(layer.gate_up.products()[0].0);
+                    let out = Q8RowsMut::new(&mut workspace.input, headers, tokens, x.cols())?;
+                    let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
+                    timeline.launch(Phase::Quantize, look)?;
+                }
+                space.weigh(timeline, x, routes)?
+            }
+            None => (x, map),
         };
-
         // 3. and 4. quantize, gate and up; types of one layout share the blocks
         let (ffn, order) = (layer.ffn(), layer.gate_up.order());
+        let read = experts_read.rows();
         let mut layout = None;
         for (tensor, column) in layer.gate_up.products() {
             if layout != Some(tensor.ty().layout()) {
                 layout = Some(tensor.ty().layout());
-                let report = self.checked.then_some(&mut *report);
+                let looks = self.checked && !layer.weighs_input();
+                let report = looks.then_some(&mut *report);
                 quantize_input(
-                    backend,
+                    timeline,
                     options.quant,
                     experts_read,
-                    map,
-                    tensor.ty(),
+                    map_read,
+                    layer.headers(tensor),
                     &mut workspace.input,
                     report,
                 )?;
-                let written = if options.quant == QuantMode::Indexed { tokens } else { rows };
-                timeline.end(
-                    Phase::Quantize,
-                    x.rows() * x.cols() * 4 + q8_1::bytes(written, x.cols())?,
-                    0,
-                )?;
             }
             let (act_rows, rows_of) = match options.quant {
-                QuantMode::Indexed => (tokens, Rows::Indexed(map)),
-                _ => (rows, Rows::Experts(map)),
+                QuantMode::Indexed => (read, Rows::Indexed(map_read)),
+                _ => (rows, Rows::Experts(map_read)),
             };
             let activations =
                 Q8Rows::new(&workspace.input, tensor.ty().layout(), act_rows, layer.width())?;
             let dst = workspace.gate_up.slice_mut(column..)?;
             let stride = order.parts() * ffn;
             let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), stride)?;
-            Product::new(tensor.weights(), activations, rows_of, dst)?.launch(backend)?;
-            let cost = Cost::product(tensor, rows, act_rows)?;
-            timeline.end(Phase::GateUp, cost.bytes, cost.ops)?;
+            let product = Product::new(tensor.weights(), activations, rows_of, dst)?;
+            timeline.launch(Phase::GateUp, product)?;
         }
 
         // 5. and 6. SwiGLU and quantize
         let mut hidden = Hidden {
-            backend,
             rows,
             ffn,
             order,
@@ -235,23 +233,19 @@ impl Chunk<'_> {
             fused: options.fused,
         };
         let report_hidden = self.checked.then_some(&mut *report);
-        hidden.run(layer.down.ty(), report_hidden, Some(map), Some(timeline))?;
+        hidden.run(layer.headers(&layer.down), report_hidden, Some(map), timeline)?;
 
         // 7. down
         let activations = Q8Rows::new(&workspace.hidden_q8, layer.down.ty().layout(), rows, ffn)?;
         let dst = MatrixMut::dense("down", &mut workspace.down, rows, layer.width())?;
-        Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?
-            .launch(backend)?;
-        let cost = Cost::product(&layer.down, rows, rows)?;
-        timeline.end(Phase::Down, cost.bytes, cost.ops)?;
+        let product = Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?;
+        timeline.launch(Phase::Down, product)?;
 
         // 8. shared expert and combine
         let shared = match (&layer.shared, shared) {
             (Some(expert), Some(space)) => {
                 let report = self.checked.then_some(&mut *report);
-                self.shared(expert, space, options.fused, x, report)?;
-                let cost = Cost::shared(expert, tokens)?;
-                timeline.end(Phase::Shared, cost.bytes, cost.ops)?;
+                self.shared(expert, space, options.fused, x, report, timeline)?;
                 let score = match expert.gate {
                     Some(_) => Some(Matrix::dense("shared score", &space.score, tokens, 1)?),
                     None => None,
@@ -264,12 +258,11 @@ impl Chunk<'_> {
         let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
         let out = out.reborrow().row_range(self.range.clone())?;
         let (scale, bias) = layer.experts.down()?;
-        Combine::new(y, map, routes, shared, out)?
+        let combine = Combine::new(y, map, routes, shared, out)?
             .per_expert(scale, bias)?
             .options(layer.factors)
-            .launch(backend)?;
-        let read = rows + if shared.is_some() { tokens } else { 0 };
-        timeline.end(Phase::Combine, 4 * ((read + tokens) * layer.width() + 2 * rows), 0)
+            .report(self.checked.then_some(report));
+        timeline.launch(Phase::Combine, combine)
     }
 
     fn top_k(
@@ -279,16 +272,14 @@ impl Chunk<'_> {
         report: &mut Report,
         timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let rows = scores.rows() * self.layer.k;
         let bias = |of: fn(&Router) -> &Option<Buffer<f32>>| {
             self.layer.router.as_ref().and_then(|router| of(router).as_ref()).map(Buffer::view)
         };
         let (score, selection) = (bias(|r| &r.score_bias), bias(|r| &r.selection_bias));
-        TopK::new(scores, &self.layer.router_options, routes)?
+        let top_k = TopK::new(scores, &self.layer.router_options, routes)?
             .bias(score, selection)?
-            .report(self.checked.then_some(report))
-            .launch(self.backend)?;
-        timeline.end(Phase::TopK, 4 * (scores.rows() * scores.cols() + 2 * rows), 0)
+            .report(self.checked.then_some(report));
+        timeline.launch(Phase::TopK, top_k)
     }
 
     /// The shared expert's rows, one per token, and its score.
@@ -299,28 +290,30 @@ impl Chunk<'_> {
         fused: bool,
         x: Matrix<'_>,
         mut report: Option<&mut Report>,
+        timeline: &mut Timeline<'_>,
     ) -> Result<()> {
-        let (backend, tokens, ffn) = (self.backend, x.rows(), expert.down.cols());
+        let (tokens, ffn) = (x.rows(), expert.down.cols());
         if let Some(gate) = &expert.gate {
-            score(backend, x, gate, &mut space.score, 1)?;
+            score(timeline, Phase::Shared, x, gate, &mut space.score, 1)?;
         }
         let order = expert.gate_up.order();
         let mut layout = None;
         for (tensor, column) in expert.gate_up.products() {
-            let wanted = tensor.ty().layout();
+            let wanted = self.layer.headers(tensor);
             if layout != Some(wanted) {
                 layout = Some(wanted);
                 let out = Q8RowsMut::new(&mut space.input, wanted, tokens, x.cols())?;
-                QuantizeRows::new(x, out)?.report(report.as_deref_mut()).launch(backend)?;
+                let quantize = QuantizeRows::new(x, out)?.report(report.as_deref_mut());
+                timeline.launch(Phase::Shared, quantize)?;
             }
             let activations = Q8Rows::new(&space.input, wanted, tokens, x.cols())?;
             let dst = space.gate_up.slice_mut(column..)?;
             let stride = order.parts() * ffn;
             let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), stride)?;
-            Product::new(tensor.weights(), activations, Rows::Dense, dst)?.launch(backend)?;
+            let product = Product::new(tensor.weights(), activations, Rows::Dense, dst)?;
+            timeline.launch(Phase::Shared, product)?;
         }
         let mut hidden = Hidden {
-            backend,
             rows: tokens,
             ffn,
             order,
@@ -330,48 +323,54 @@ impl Chunk<'_> {
             out: &mut space.hidden_q8,
             fused,
         };
-        hidden.run(expert.down.ty(), report, None, None)?;
+        hidden.run(self.layer.headers(&expert.down), report, None, timeline)?;
         let layout = expert.down.ty().layout();
         let activations = Q8Rows::new(&space.hidden_q8, layout, tokens, ffn)?;
         let dst = MatrixMut::dense("shared down", &mut space.down, tokens, x.cols())?;
-        Product::new(expert.down.weights(), activations, Rows::Dense, dst)?.launch(backend)
+        let product = Product::new(expert.down.weights(), activations, Rows::Dense, dst)?;
+        timeline.launch(Phase::Shared, product)
     }
 }
 
 /// Scores of `experts` router rows.
 fn score(
-    backend: &dyn Backend,
+    timeline: &mut Timeline<'_>,
+    phase: Phase,
     x: Matrix<'_>,
     router: &Router,
     scores: &mut Buffer<f32>,
     experts: usize,
 ) -> Result<()> {
     let out = MatrixMut::dense("scores", scores, x.rows(), experts)?;
-    RouterScores::new(x, router.matrix(), out)?.launch(backend)
+    timeline.launch(phase, RouterScores::new(x, router.matrix(), out)?)
 }
 
-/// The input in the layout of `ty`, in the order the mode wants.
+/// The input with `headers`, in the order the mode wants.
 fn quantize_input(
-    backend: &dyn Backend,
+    timeline: &mut Timeline<'_>,
     mode: QuantMode,
     x: Matrix<'_>,
     map: &RoutingMap,
-    ty: WeightType,
+    headers: Headers,
     out: &mut Buffer<u8>,
     report: Option<&mut Report>,
 ) -> Result<()> {
     let rows = if mode == QuantMode::Indexed { x.rows() } else { map.rows() };
-    let out = Q8RowsMut::new(out, ty.layout(), rows, x.cols())?;
+    let out = Q8RowsMut::new(out, headers, rows, x.cols())?;
+    let phase = Phase::Quantize;
     match mode {
-        QuantMode::Scatter => QuantizeScatter::new(x, map, out)?.report(report).launch(backend),
-        QuantMode::Gather => QuantizeRows::gather(x, map, out)?.report(report).launch(backend),
-        QuantMode::Indexed => QuantizeRows::new(x, out)?.report(report).launch(backend),
+        QuantMode::Scatter => {
+            timeline.launch(phase, QuantizeScatter::new(x, map, out)?.report(report))
+        }
+        QuantMode::Gather => {
+            timeline.launch(phase, QuantizeRows::gather(x, map, out)?.report(report))
+        }
+        QuantMode::Indexed => timeline.launch(phase, QuantizeRows::new(x, out)?.report(report)),
     }
 }
 
 /// SwiGLU and the quantization of what it gives.
 struct Hidden<'a> {
-    backend: &'a dyn Backend,
     rows: usize,
     ffn: usize,
     order: GateUpOrder,
@@ -385,30 +384,34 @@ struct Hidden<'a> {
 impl Hidden<'_> {
     fn run(
         &mut self,
-        ty: WeightType,
+        headers: Headers,
         report: Option<&mut Report>,
         map: Option<&RoutingMap>,
-        mut timeline: Option<&mut Timeline<'_>>,
+        timeline: &mut Timeline<'_>,
     ) -> Result<()> {
         let (rows, ffn) = (self.rows, self.ffn);
         let cols = self.order.parts() * ffn;
         let gate_up = Matrix::dense("gate and up", self.gate_up, rows, cols)?;
         let gate_up = self.affine.gate_up(GateUp::new(gate_up, self.order)?, map)?;
-        let out = Q8RowsMut::new(&mut *self.out, ty.layout(), rows, ffn)?;
-        let q8_bytes = q8_1::bytes(rows, ffn)?;
-        let mut end = |phase, bytes| match &mut timeline {
-            Some(timeline) => timeline.end(phase, bytes, 0),
-            None => Ok(()),
-        };
+        let out = Q8RowsMut::new(&mut *self.out, headers, rows, ffn)?;
+        // Without a map it is the shared expert, whose rows are tokens.
+        let phase = |phase| if map.is_some() { phase } else { Phase::Shared };
         if self.fused {
-            SwiGluQuantize::new(gate_up, out)?.report(report, map)?.launch(self.backend)?;
-            return end(Phase::SwiGluQuantize, 8 * rows * ffn + q8_bytes);
+            let op = SwiGluQuantize::new(gate_up, out)?;
+            let op = match map {
+                Some(_) => op.report(report, map)?,
+                None => op.report_shared(report),
+            };
+            return timeline.launch(phase(Phase::SwiGluQuantize), op);
         }
         let hidden = MatrixMut::dense("hidden", &mut *self.hidden, rows, ffn)?;
-        SwiGlu::new(gate_up, hidden)?.launch(self.backend)?;
-        end(Phase::SwiGlu, 12 * rows * ffn)?;
+        timeline.launch(phase(Phase::SwiGlu), SwiGlu::new(gate_up, hidden)?)?;
         let hidden = Matrix::dense("hidden", &*self.hidden, rows, ffn)?;
-        QuantizeRows::new(hidden, out)?.report_hidden(report, map)?.launch(self.backend)?;
-        end(Phase::QuantizeHidden, 4 * rows * ffn + q8_bytes)
+        let op = QuantizeRows::new(hidden, out)?;
+        let op = match map {
+            Some(_) => op.report_hidden(report, map)?,
+            None => op.report_shared(report),
+        };
+        timeline.launch(phase(Phase::QuantizeHidden), op)
     }
 }

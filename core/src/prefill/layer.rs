@@ -7,6 +7,7 @@ use crate::backend::ops::{
 use crate::backend::{Backend, Buffer, DeviceId, HostBytes, RoutingMap};
 use crate::error::{agree, same_device};
 use crate::format::WeightType;
+use crate::q8_1::Sums;
 use crate::routing::RouterOptions;
 use crate::{Error, Result};
 
@@ -355,6 +356,7 @@ pub struct MoeLayer {
     pub(super) k: usize,
     pub(super) router_options: RouterOptions,
     pub(super) factors: CombineOptions,
+    pub(super) sums: Sums,
 }
 
 impl MoeLayer {
@@ -379,6 +381,7 @@ impl MoeLayer {
             k,
             router_options: RouterOptions::default(),
             factors: CombineOptions::default(),
+            sums: Sums::default(),
         })
     }
 
@@ -394,17 +397,24 @@ impl MoeLayer {
     }
 
     /// With factors of the sum. Where experts are not weighed behind them, the router's weights
-    /// multiply their input; only layers of one expert per token can do so.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where k is not 1 and experts are weighed before them.
-    pub fn with_factors(mut self, factors: CombineOptions) -> Result<Self> {
-        if !factors.weighed && self.k != 1 {
-            let what = "experts per token of weights on inputs";
-            return Err(Error::invalid(what, self.k, "1"));
-        }
+    /// multiply their input.
+    #[must_use]
+    pub fn with_factors(mut self, factors: CombineOptions) -> Self {
         self.factors = factors;
-        Ok(self)
+        self
+    }
+
+    /// With sums of another kind in the headers of its quantized activations: [`Sums::Values`]
+    /// unless this is called.
+    #[must_use]
+    pub fn with_sums(mut self, sums: Sums) -> Self {
+        self.sums = sums;
+        self
+    }
+
+    /// Whether the router's weights multiply what experts read.
+    pub(super) fn weighs_input(&self) -> bool {
+        !self.factors.weighed
     }
 
     /// With a router.

@@ -77,7 +77,7 @@ pub fn load_moe(
     let layer = layer
         .with_router(router, &plan.router)?
         .with_experts(backend, &plan.experts)?
-        .with_factors(plan.factors)?;
+        .with_factors(plan.factors);
 
     let Some(shared) = &moe.shared else {
         return Ok(layer);

@@ -6,7 +6,6 @@
 //! there is one. The result does not depend on mode, chunk or backend.
 
 mod architectures;
-mod cost;
 mod forward;
 mod layer;
 mod load;

@@ -112,7 +112,8 @@ pub struct Options {
     pub quant: QuantMode,
     /// Tokens per chunk.
     pub chunk: Chunk,
-    /// Whether the first token with a non-finite input, score or hidden value is an error.
+    /// Whether the first token with a value that is not finite, of its input or of any step, is an
+    /// error.
     pub checked: bool,
     /// Whether SwiGLU and the quantization after it are one step.
     pub fused: bool,

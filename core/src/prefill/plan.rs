@@ -71,11 +71,6 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
             factors.shared = scale[0];
         }
     }
-    if !factors.weighed && tensors.used != 1 {
-        let key = of.key("expert_used_count");
-        let expected = "1, as this architecture weighs what experts read";
-        return Err(Error::invalid(key, tensors.used, expected));
-    }
     if tensors.router.is_none() {
         let router = format!("tensor {}", FfnRole::Router.name(block));
         return Err(Error::invalid(router, "nothing", "a router of [width, experts]"));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::backend::ops::{Cost, Launch};
 use crate::backend::{Backend, Mark};
 
 /// A phase of the layer.
@@ -58,10 +59,8 @@ pub struct PhaseTime {
     pub phase: Phase,
     /// How long, on the device's clock.
     pub time: Duration,
-    /// Bytes it must read and write at least: inputs once, outputs once.
-    pub bytes: u64,
-    /// Multiplications and additions of its products; 0 for the rest.
-    pub ops: u64,
+    /// What its operations must move and compute at least.
+    pub cost: Cost,
 }
 
 /// All phases of one run, in order.
@@ -82,11 +81,11 @@ impl Timings {
     }
 }
 
-/// Marks between phases, read when the run is over.
+/// Launches the operations of a run, with marks between them that are read when it is over.
 pub(super) struct Timeline<'a> {
     backend: &'a dyn Backend,
     marks: Option<Vec<Box<dyn Mark>>>,
-    spans: Vec<(Phase, u64, u64)>,
+    spans: Vec<(Phase, Cost)>,
 }
 
 impl<'a> Timeline<'a> {
@@ -95,27 +94,26 @@ impl<'a> Timeline<'a> {
         Ok(Self { backend, marks, spans: Vec::new() })
     }
 
-    /// What was launched since the last call is `phase`.
-    pub(super) fn end(&mut self, phase: Phase, bytes: usize, ops: usize) -> Result<()> {
-        if let Some(marks) = &mut self.marks {
-            marks.push(self.backend.mark()?);
-            self.spans.push((phase, bytes as u64, ops as u64));
-        }
+    /// Launches an operation as a part of `phase`.
+    pub(super) fn launch(&mut self, phase: Phase, op: impl Launch) -> Result<()> {
+        let Some(marks) = &mut self.marks else { return op.launch(self.backend) };
+        self.spans.push((phase, op.cost()));
+        op.launch(self.backend)?;
+        marks.push(self.backend.mark()?);
         Ok(())
     }
 
     pub(super) fn finish(self, chunks: usize, chunk: usize) -> Result<Timings> {
         let mut timings = Timings { phases: Vec::new(), chunks, chunk };
         let marks = self.marks.unwrap_or_default();
-        for (pair, (phase, bytes, ops)) in marks.windows(2).zip(self.spans) {
+        for (pair, (phase, cost)) in marks.windows(2).zip(self.spans) {
             let time = self.backend.elapsed(&*pair[0], &*pair[1])?;
             match timings.phases.iter_mut().find(|p| p.phase == phase) {
                 Some(sum) => {
                     sum.time += time;
-                    sum.bytes += bytes;
-                    sum.ops += ops;
+                    sum.cost += cost;
                 }
-                None => timings.phases.push(PhaseTime { phase, time, bytes, ops }),
+                None => timings.phases.push(PhaseTime { phase, time, cost }),
             }
         }
         Ok(timings)

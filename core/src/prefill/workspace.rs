@@ -2,8 +2,9 @@
 
 use super::layer::MoeLayer;
 use super::options::{Chunk, Options, QuantMode};
+use super::timing::{Phase, Timeline};
 use crate::backend::RoutesView;
-use crate::backend::ops::{Combine, MapRoutes, Matrix, MatrixMut};
+use crate::backend::ops::{By, Combine, MapRoutes, Matrix, MatrixMut, Pointwise};
 use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
 use crate::routing::Routes;
 use crate::{Error, Result, q8_1};
@@ -43,37 +44,65 @@ pub(super) struct SharedSpace {
     pub(super) score: Buffer<f32>,
 }
 
-/// Tokens times their weights, for layers with weights on the experts' inputs.
+/// Choices of tokens times their weights, for layers with weights on the experts' inputs: row t*k+j
+/// is that of choice j of token t.
 #[derive(Debug)]
 pub(super) struct WeighedSpace {
-    tokens: Buffer<f32>,
+    rows: Buffer<f32>,
+    /// Tokens k times each, where k is more than 1.
+    copies: Buffer<f32>,
+    k: usize,
     width: usize,
-    /// Every token to one expert, and the map of it: row t is token t.
+    /// Every row to one expert, and the map of it: row r is row r.
     routes: DeviceRoutes,
+    identity: RoutingMap,
+    /// The experts' rows, of rows as tokens.
     map: RoutingMap,
 }
 
 impl WeighedSpace {
-    fn new(backend: &dyn Backend, capacity: usize, width: usize) -> Result<Self> {
+    fn new(backend: &dyn Backend, shape: &Shape, chunk: usize) -> Result<Self> {
+        let (width, k, rows) = (shape.width, shape.k, chunk.saturating_mul(shape.k));
+        let values = rows.saturating_mul(width);
         Ok(Self {
-            tokens: backend.alloc(capacity.saturating_mul(width))?,
+            rows: backend.alloc(values)?,
+            copies: backend.alloc(if k > 1 { values } else { 0 })?,
+            k,
             width,
-            routes: DeviceRoutes::upload(backend, &Routes::all(capacity, 1)?)?,
-            map: RoutingMap::with_capacity(backend, capacity, 1, 1)?,
+            routes: DeviceRoutes::upload(backend, &Routes::all(rows, 1)?)?,
+            identity: RoutingMap::with_capacity(backend, rows, 1, 1)?,
+            map: RoutingMap::with_capacity(backend, rows, 1, shape.experts)?,
         })
     }
 
-    /// The rows of `x` times the weights of `routes`, which have one per token.
+    /// A row of `x` for each choice of `routes`, times its weight, and the map of these rows: it has
+    /// the slots of the map of `routes`.
     pub(super) fn weigh<'a>(
         &'a mut self,
-        backend: &dyn Backend,
+        timeline: &mut Timeline<'_>,
         x: Matrix<'_>,
         routes: RoutesView<'_>,
-    ) -> Result<Matrix<'a>> {
-        MapRoutes::new(self.routes.tokens(0..x.rows())?, &mut self.map)?.launch(backend)?;
-        let out = MatrixMut::dense("weighed tokens", &mut self.tokens, x.rows(), self.width)?;
-        Combine::new(x, &self.map, routes, None, out)?.launch(backend)?;
-        Matrix::dense("weighed tokens", &self.tokens, x.rows(), self.width)
+    ) -> Result<(Matrix<'a>, &'a RoutingMap)> {
+        let Self { rows, copies, k, width, .. } = self;
+        let (k, width, count) = (*k, *width, x.rows() * *k);
+        let phase = Phase::Quantize;
+        timeline.launch(phase, MapRoutes::new(routes.each(), &mut self.map)?)?;
+        let identity = MapRoutes::new(self.routes.tokens(0..count)?, &mut self.identity)?;
+        timeline.launch(phase, identity)?;
+        let read = match k {
+            1 => x,
+            _ => {
+                for choice in 0..k {
+                    let every = copies.slice_mut(choice * width..count * width)?;
+                    let every = MatrixMut::new("copies", every, x.rows(), width, k * width)?;
+                    timeline.launch(phase, Pointwise::new(every, By::Copy(x))?)?;
+                }
+                Matrix::dense("copies", &*copies, count, width)?
+            }
+        };
+        let out = MatrixMut::dense("weighed tokens", &mut *rows, count, width)?;
+        timeline.launch(phase, Combine::new(read, &self.identity, routes.each(), None, out)?)?;
+        Ok((Matrix::dense("weighed tokens", &*rows, count, width)?, &self.map))
     }
 }
 
@@ -96,7 +125,7 @@ impl Shape {
             width: layer.width(),
             ffn: layer.ffn(),
             shared_ffn: layer.shared().map_or(0, |s| s.down.cols()),
-            weighs_input: !layer.factors.weighed,
+            weighs_input: layer.weighs_input(),
         }
     }
 
@@ -104,7 +133,8 @@ impl Shape {
     fn lengths(&self, tokens: usize, options: &Options) -> Option<Lengths> {
         let rows = tokens.checked_mul(self.k)?;
         let q8 = |rows, cols| q8_1::bytes(rows, cols).ok();
-        let input_rows = if options.quant == QuantMode::Indexed { tokens } else { rows };
+        let by_token = options.quant == QuantMode::Indexed && !self.weighs_input;
+        let input_rows = if by_token { tokens } else { rows };
         // Fused, the hidden values never stand in memory as f32.
         let hidden = |rows: usize, ffn: usize| {
             if options.fused { Some(0) } else { rows.checked_mul(ffn) }
@@ -217,7 +247,7 @@ impl Workspace {
                 }),
             },
             weighed: match shape.weighs_input {
-                true => Some(WeighedSpace::new(backend, chunk, shape.width)?),
+                true => Some(WeighedSpace::new(backend, &shape, chunk)?),
                 false => None,
             },
             report: Report::new(backend)?,
@@ -242,7 +272,11 @@ impl Workspace {
                 bytes.extend([shared.input, shared.hidden_q8]);
             }
             if shape.weighs_input {
-                f32s.push(chunk.checked_mul(shape.width.checked_add(5)?)?);
+                // Rows, copies of tokens; routes and maps.
+                let rows = chunk.checked_mul(shape.k)?;
+                let copies = if shape.k > 1 { rows.checked_mul(shape.width)? } else { 0 };
+                f32s.extend([rows.checked_mul(shape.width.checked_add(6)?)?, copies]);
+                bytes.push(4 * (shape.experts + 3));
             }
             for f in f32s {
                 bytes.push(f.checked_mul(4)?);

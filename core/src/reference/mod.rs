@@ -17,6 +17,9 @@ mod routing;
 pub use attention::{Digits, append, attend, digits};
 pub use layer::{Affine, CombineWith, combine, hidden, router_scores, swiglu};
 pub use mmq::mmq;
-pub use model::{add, embed, float_product, gate, layer_norm, rms_norm, rope, scale, softcap};
+pub use model::{
+    add, embed, float_product, gate, l2_norm, layer_norm, multiply, rms_norm, rope, scale,
+    silu_gate, softcap,
+};
 pub use quantize::{quantize, quantize_row};
 pub use routing::top_k;

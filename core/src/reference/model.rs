@@ -40,6 +40,13 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32>
     d.iter().zip(weight).zip(bias).map(|((d, w), b)| canonical((d * r).mul_add(*w, *b))).collect()
 }
 
+/// `x / max(length, least)`.
+pub fn l2_norm(x: &[f32], least: f32) -> Vec<f32> {
+    let length = lanes(x, |x, p| x.mul_add(x, p)).sqrt();
+    let r = 1.0 / if length > least { length } else { least };
+    x.iter().map(|x| canonical(x * r)).collect()
+}
+
 /// Turns the first `2 * cos.len()` values of a head.
 pub fn rope(x: &mut [f32], cos: &[f32], sin: &[f32], pairs: Pairs) {
     let n = cos.len();
@@ -66,6 +73,11 @@ pub fn add(x: f32, y: f32) -> f32 {
     canonical(x + y)
 }
 
+/// `x * y`.
+pub fn multiply(x: f32, y: f32) -> f32 {
+    canonical(x * y)
+}
+
 /// `x * factor`.
 pub fn scale(x: f32, factor: f32) -> f32 {
     canonical(x * factor)
@@ -79,6 +91,11 @@ pub fn softcap(x: f32, cap: f32) -> f32 {
 /// `x * (1 / (1 + exp(-gate)))`.
 pub fn gate(x: f32, gate: f32) -> f32 {
     canonical(x * sigmoid(gate))
+}
+
+/// `x * (gate / (1 + exp(-gate)))`.
+pub fn silu_gate(x: f32, gate: f32) -> f32 {
+    canonical(x * numerics::silu(gate))
 }
 
 /// `out[r][i]`: fma over ascending k from +0, weights widened first.

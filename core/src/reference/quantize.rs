@@ -1,7 +1,7 @@
 //! q8_1, as `docs/numerics.md` words it.
 
 use crate::numerics::{canonical, f16_bits, largest_magnitude, round_code};
-use crate::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Layout, k_blocks};
+use crate::q8_1::{BLOCK_BYTES, BLOCK_VALUES, HEADER_BYTES, Headers, Layout, Sums, k_blocks};
 
 /// q8_1 of rows of `x`, `stride` values apart: row r of the output is row
 /// `src[r]`, or row r of `rows` where there is no `src`.
@@ -11,13 +11,14 @@ pub fn quantize(
     cols: usize,
     stride: usize,
     src: Option<&[u32]>,
-    layout: Layout,
+    headers: impl Into<Headers>,
 ) -> Vec<u8> {
+    let headers = headers.into();
     let out_rows = src.map_or(rows, <[u32]>::len);
     let mut out = vec![0; k_blocks(cols) * out_rows * BLOCK_BYTES];
     for row in 0..out_rows {
         let from = src.map_or(row, |src| src[row] as usize);
-        let blocks = quantize_row(&x[from * stride..][..cols], layout);
+        let blocks = quantize_row(&x[from * stride..][..cols], headers);
         for (k_block, block) in blocks.chunks_exact(BLOCK_BYTES).enumerate() {
             out[(k_block * out_rows + row) * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(block);
         }
@@ -26,33 +27,41 @@ pub fn quantize(
 }
 
 /// The blocks of one row, in ascending k.
-pub fn quantize_row(x: &[f32], layout: Layout) -> Vec<u8> {
+pub fn quantize_row(x: &[f32], headers: impl Into<Headers>) -> Vec<u8> {
+    let headers = headers.into();
     let mut padded = x.to_vec();
     padded.resize(k_blocks(x.len()) * BLOCK_VALUES, 0.0);
-    padded.chunks_exact(BLOCK_VALUES).flat_map(|x| block(x, layout)).collect()
+    padded.chunks_exact(BLOCK_VALUES).flat_map(|x| block(x, headers)).collect()
 }
 
-fn block(x: &[f32], layout: Layout) -> [u8; BLOCK_BYTES] {
+fn block(x: &[f32], headers: Headers) -> [u8; BLOCK_BYTES] {
+    let Headers { layout, sums } = headers;
+    let sum = |x: &[f32], q: &[i8], d: f32| match sums {
+        Sums::Values => sum_of_values(x),
+        Sums::Codes => sum_of_codes(q, d),
+    };
     let mut out = [0; BLOCK_BYTES];
     let (header, codes) = out.split_at_mut(HEADER_BYTES);
     let group = layout.group();
     for (g, x) in x.chunks_exact(group).enumerate() {
         let (d, q) = scale_and_codes(x);
-        for (to, q) in codes[g * group..].iter_mut().zip(q) {
-            *to = q as u8;
+        for (to, q) in codes[g * group..].iter_mut().zip(&q) {
+            *to = *q as u8;
         }
         match layout {
             Layout::D4 => header[4 * g..][..4].copy_from_slice(&canonical(d).to_le_bytes()),
             Layout::DS4 => {
                 header[4 * g..][..2].copy_from_slice(&f16_bits(d).to_le_bytes());
-                header[4 * g + 2..][..2].copy_from_slice(&f16_bits(sum(x)).to_le_bytes());
+                header[4 * g + 2..][..2].copy_from_slice(&f16_bits(sum(x, &q, d)).to_le_bytes());
             }
-            Layout::D2S6 => header[2 * g..][..2].copy_from_slice(&f16_bits(d).to_le_bytes()),
-        }
-    }
-    if layout == Layout::D2S6 {
-        for (j, x) in x.chunks_exact(16).take(6).enumerate() {
-            header[4 + 2 * j..][..2].copy_from_slice(&f16_bits(sum(x)).to_le_bytes());
+            Layout::D2S6 => {
+                header[2 * g..][..2].copy_from_slice(&f16_bits(d).to_le_bytes());
+                let sixteens = x.chunks_exact(16).zip(q.chunks_exact(16));
+                for (j, (x, q)) in sixteens.enumerate().take(6 - 4 * g) {
+                    let at = 4 + 2 * (4 * g + j);
+                    header[at..][..2].copy_from_slice(&f16_bits(sum(x, q, d)).to_le_bytes());
+                }
+            }
         }
     }
     out
@@ -69,7 +78,7 @@ fn scale_and_codes(x: &[f32]) -> (f32, Vec<i8>) {
 }
 
 /// The sum of 16 or 32 values: four at a time in order, then halves.
-fn sum(x: &[f32]) -> f32 {
+fn sum_of_values(x: &[f32]) -> f32 {
     let mut parts: Vec<f32> = x.chunks_exact(4).map(|v| ((v[0] + v[1]) + v[2]) + v[3]).collect();
     while parts.len() > 1 {
         let half = parts.len() / 2;
@@ -79,4 +88,9 @@ fn sum(x: &[f32]) -> f32 {
         parts.truncate(half);
     }
     parts[0]
+}
+
+/// What codes of one scale stand for, summed; the sum of the integers is exact.
+fn sum_of_codes(codes: &[i8], d: f32) -> f32 {
+    codes.iter().map(|&q| i32::from(q)).sum::<i32>() as f32 * d
 }

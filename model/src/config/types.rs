@@ -174,6 +174,14 @@ pub struct Temperature {
     pub offset: usize,
 }
 
+impl Temperature {
+    /// The factor of a position: in f64 by the `libm` crate, rounded to f32 at the end.
+    pub fn factor(&self, position: usize) -> f32 {
+        let steps = ((position + self.offset) / self.length) as f64;
+        (f64::from(self.scale) * libm::log(steps + 1.0) + 1.0) as f32
+    }
+}
+
 /// Attention over a compressed row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mla {

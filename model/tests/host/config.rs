@@ -3,7 +3,7 @@
 use strata_core::gguf::{Gguf, GgufFile, MetaValue, TensorType, ValueType, Writer};
 use strata_model::config::{
     Config, DeltaInput, Factors, Ffn, GateUp, Gating, Mask, Mixer, MlaQuery, Pairing, Qkv, Rope,
-    Scaling,
+    Scaling, Temperature,
 };
 
 /// A model to be written: keys without the architecture's name, tensors of f32.
@@ -502,4 +502,14 @@ fn attention_over_a_compressed_row() {
     let m = 1.0 + f64::from(0.1f32) * 40f64.ln();
     assert!((f64::from(mla.scale) * 24f64.sqrt() - m * m).abs() < 1e-6);
     assert_eq!(mla.rope.magnitude, 1.0);
+}
+
+/// One step in every 8192 positions, the first at position 8191.
+#[test]
+fn a_temperature_grows_in_steps() {
+    let temperature = Temperature { scale: 0.1, length: 8192, offset: 1 };
+    assert_eq!([0, 47, 8190].map(|position| temperature.factor(position)), [1.0; 3]);
+    let step = |k: f64| (1.0 + f64::from(0.1f32) * libm::log(k)) as f32;
+    assert_eq!([8191, 16_382].map(|position| temperature.factor(position)), [step(2.0); 2]);
+    assert_eq!(temperature.factor(16_383), step(3.0));
 }

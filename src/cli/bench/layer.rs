@@ -78,28 +78,28 @@ impl Bench<'_> {
             let mut times: Vec<Duration> =
                 runs.iter().filter_map(|run| Some(run.phases.get(i)?.time)).collect();
             let time = measure::median(&mut times).unwrap_or_default();
-            let floor = self.bandwidth.floor(phase.bytes);
+            let floor = self.bandwidth.floor(phase.cost.bytes);
             table.rows.push(vec![
                 format!("  {}", phase.phase.name()),
                 ms(time),
-                bytes(phase.bytes),
+                bytes(phase.cost.bytes),
                 ms(floor),
                 significant(ratio(time, floor)),
-                if phase.ops > 0 { ops_rate(phase.ops, time) } else { String::new() },
+                if phase.cost.ops > 0 { ops_rate(phase.cost.ops, time) } else { String::new() },
                 String::new(),
             ]);
             phases.push(json!({
                 "phase": phase.phase.name(),
                 "seconds": time.as_secs_f64(),
-                "bytes": phase.bytes,
+                "bytes": phase.cost.bytes,
                 "floor_seconds": floor.as_secs_f64(),
-                "ops": phase.ops,
+                "ops": phase.cost.ops,
             }));
         }
         let mut totals: Vec<Duration> = runs.iter().map(Timings::total).collect();
         let total = measure::median(&mut totals).unwrap_or_default();
-        let moved: u64 = first.phases.iter().map(|p| p.bytes).sum();
-        let ops: u64 = first.phases.iter().map(|p| p.ops).sum();
+        let moved: u64 = first.phases.iter().map(|p| p.cost.bytes).sum();
+        let ops: u64 = first.phases.iter().map(|p| p.cost.ops).sum();
         let floor = self.bandwidth.floor(moved);
         // Growth compares one mode with itself.
         let grown = (quant == QuantMode::Scatter).then(|| growth.next(tokens, total)).flatten();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata::backend::ops::{
-    MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows, QuantizeScatter, Rows,
-    Weights,
+    Cost, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut, QuantizeRows, QuantizeScatter,
+    Rows, Weights,
 };
 use strata::backend::{DeviceRoutes, RoutingMap};
 use strata::format::try_random_blocks;
@@ -43,30 +43,26 @@ impl Bench<'_> {
                     let (_routes, map) = self.mapped(tokens, experts)?;
                     let x = backend.from_slice(&try_normals(self.args.seed, tokens * cols)?)?;
                     let x = Matrix::dense("input", &x, tokens, cols)?;
-                    let rows_bytes = q8_1::bytes(map.rows(), cols)?;
-                    let mut out = backend.alloc::<u8>(rows_bytes)?;
+                    let mut out = backend.alloc::<u8>(q8_1::bytes(map.rows(), cols)?)?;
                     let poison = |out: &mut _| backend.fill(&mut *out, POISON);
                     let mut time = |mode: QuantMode| {
-                        measure::time(backend, self.args.runs, &mut out, poison, |out| {
+                        measure::time(backend, self.args.runs, &mut out, poison, |out, run| {
                             let rows = if mode == QuantMode::Indexed { tokens } else { map.rows() };
                             let to = Q8RowsMut::new(&mut *out, layout, rows, cols)?;
                             match mode {
                                 QuantMode::Scatter => {
-                                    QuantizeScatter::new(x, &map, to)?.launch(backend)
+                                    run.launch(QuantizeScatter::new(x, &map, to)?)
                                 }
-                                QuantMode::Gather => {
-                                    QuantizeRows::gather(x, &map, to)?.launch(backend)
-                                }
-                                QuantMode::Indexed => QuantizeRows::new(x, to)?.launch(backend),
+                                QuantMode::Gather => run.launch(QuantizeRows::gather(x, &map, to)?),
+                                QuantMode::Indexed => run.launch(QuantizeRows::new(x, to)?),
                             }
                         })
                     };
-                    let scatter = time(QuantMode::Scatter)?;
-                    let gather = time(QuantMode::Gather)?;
-                    let indexed = time(QuantMode::Indexed)?;
-                    let read = tokens * cols * 4;
-                    let floor = self.bandwidth.floor((read + rows_bytes) as u64);
-                    let once = self.bandwidth.floor((read + q8_1::bytes(tokens, cols)?) as u64);
+                    let (scatter, cost) = time(QuantMode::Scatter)?;
+                    let (gather, _) = time(QuantMode::Gather)?;
+                    let (indexed, cost_once) = time(QuantMode::Indexed)?;
+                    let floor = self.bandwidth.floor(cost.bytes);
+                    let once = self.bandwidth.floor(cost_once.bytes);
                     let grown = growth.next(tokens, scatter);
                     table.rows.push(vec![
                         layout.to_string(),
@@ -111,11 +107,11 @@ impl Bench<'_> {
                 // A map cannot be poisoned from outside: each run gets one that maps nothing.
                 let mut map = RoutingMap::with_capacity(backend, tokens, self.k, experts)?;
                 let fresh = |_: &mut _| Ok(());
-                let time = measure::time(backend, self.args.runs, &mut map, fresh, |map| {
-                    MapRoutes::new(routes.view(), map)?.launch(backend)
+                let runs = self.args.runs;
+                let (time, cost) = measure::time(backend, runs, &mut map, fresh, |map, run| {
+                    run.launch(MapRoutes::new(routes.view(), map)?)
                 })?;
-                // Ids in, slots and sources out, and the bounds.
-                let moved = 4 * (3 * tokens * self.k + experts + 1) as u64;
+                let moved = cost.bytes;
                 let floor = self.bandwidth.floor(moved);
                 let (grown, wider) = (growth.next(tokens, time), fewer.next(i, time));
                 table.rows.push(vec![
@@ -160,7 +156,7 @@ impl Bench<'_> {
                 let mut growth = Growth(None);
                 for (i, &tokens) in self.tokens.iter().enumerate() {
                     self.bar.set_message(format!("{ty}, {experts} experts, {tokens} tokens"));
-                    let (time, moved, ops) = self.product(ty, experts, tokens)?;
+                    let (time, Cost { bytes: moved, ops }) = self.product(ty, experts, tokens)?;
                     let floor = self.bandwidth.floor(moved);
                     let (grown, wider) = (growth.next(tokens, time), fewer.next(i, time));
                     table.rows.push(vec![
@@ -192,13 +188,8 @@ impl Bench<'_> {
         Ok(table)
     }
 
-    /// One product over all experts: its time, bytes and operations.
-    fn product(
-        &self,
-        ty: WeightType,
-        experts: usize,
-        tokens: usize,
-    ) -> Outcome<(Duration, u64, u64)> {
+    /// One product over all experts: its time and what it costs.
+    fn product(&self, ty: WeightType, experts: usize, tokens: usize) -> Outcome<(Duration, Cost)> {
         let (backend, rows, cols) = (self.backend, self.args.rows, self.args.cols);
         let weight_bytes =
             ty.row_bytes(cols)?.checked_mul(rows).and_then(|bytes| bytes.checked_mul(experts));
@@ -210,18 +201,15 @@ impl Bench<'_> {
         let (_routes, map) = self.mapped(tokens, experts)?;
         let x = backend.from_slice(&try_normals(self.args.seed, tokens * cols)?)?;
         let x = Matrix::dense("input", &x, tokens, cols)?;
-        let q8_bytes = q8_1::bytes(map.rows(), cols)?;
-        let mut q8 = backend.alloc::<u8>(q8_bytes)?;
+        let mut q8 = backend.alloc::<u8>(q8_1::bytes(map.rows(), cols)?)?;
         let to = Q8RowsMut::new(&mut q8, ty.layout(), map.rows(), cols)?;
         QuantizeScatter::new(x, &map, to)?.launch(backend)?;
         let activations = Q8Rows::new(&q8, ty.layout(), map.rows(), cols)?;
         let mut y = backend.alloc::<f32>(map.rows() * rows)?;
         let poison = |y: &mut _| backend.fill(&mut *y, POISON);
-        let time = measure::time(backend, self.args.runs, &mut y, poison, |y| {
+        Ok(measure::time(backend, self.args.runs, &mut y, poison, |y, run| {
             let to = MatrixMut::dense("output", &mut *y, map.rows(), rows)?;
-            Product::new(weights, activations, Rows::Experts(&map), to)?.launch(backend)
-        })?;
-        let moved = weight_bytes.unwrap_or(0) + q8_bytes + 4 * map.rows() * rows;
-        Ok((time, moved as u64, 2 * (map.rows() * rows * cols) as u64))
+            run.launch(Product::new(weights, activations, Rows::Experts(&map), to)?)
+        })?)
     }
 }

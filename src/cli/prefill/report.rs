@@ -27,10 +27,10 @@ pub(super) fn json(backend: &dyn Backend, source: &Source, options: &Options, ru
             json!({
                 "phase": p.phase.name(),
                 "seconds": p.time.as_secs_f64(),
-                "bytes": p.bytes,
-                "gb_per_s": report::gb_per_s(p.bytes, p.time),
-                "ops": p.ops,
-                "gops": p.ops as f64 / report::seconds(p.time) / 1e9,
+                "bytes": p.cost.bytes,
+                "gb_per_s": report::gb_per_s(p.cost.bytes, p.time),
+                "ops": p.cost.ops,
+                "gops": p.cost.ops as f64 / report::seconds(p.time) / 1e9,
             })
         })
         .collect();
@@ -117,9 +117,12 @@ pub(super) fn text(backend: &dyn Backend, source: &Source, options: &Options, ru
         let rate_bytes = report::significant(report::gb_per_s(moved, time));
         vec![name.to_owned(), ms(time), bytes(moved), rate_bytes, done_text, rate]
     };
-    let mut rows: Vec<_> =
-        timings.phases.iter().map(|p| row(p.phase.name(), p.time, p.bytes, p.ops)).collect();
-    rows.push(row("total", timings.total(), sum(|p| p.bytes), sum(|p| p.ops)));
+    let mut rows: Vec<_> = timings
+        .phases
+        .iter()
+        .map(|p| row(p.phase.name(), p.time, p.cost.bytes, p.cost.ops))
+        .collect();
+    rows.push(row("total", timings.total(), sum(|p| p.cost.bytes), sum(|p| p.cost.ops)));
     text.push_str(&report::table(&["phase", "ms", "bytes", "GB/s", "ops", "rate"], &rows));
     let peak = report::peak_memory().map_or("not known".to_owned(), bytes);
     let scratch = match backend.scratch() {

@@ -72,17 +72,18 @@ impl std::str::FromStr for Size {
     }
 }
 
-/// Which cases run: all up to a size whose names contain every given text.
+/// Which cases run: all up to a size whose names contain every given text, or a part of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     size: Size,
     texts: Vec<String>,
+    every: usize,
 }
 
 impl Selection {
     /// All cases of `size` and of the smaller sizes.
     pub fn up_to(size: Size) -> Self {
-        Self { size, texts: vec![] }
+        Self { size, texts: vec![], every: 1 }
     }
 
     /// The quick cases.
@@ -97,9 +98,19 @@ impl Selection {
         self
     }
 
-    /// Whether a case is selected.
-    pub fn selects(&self, case: &Case) -> bool {
-        case.size <= self.size && self.texts.iter().all(|text| case.name.contains(text))
+    /// Of these, one of so many, and always the same: for where each takes long.
+    #[must_use]
+    pub fn one_of(mut self, many: usize) -> Self {
+        self.every = many.max(1);
+        self
+    }
+
+    /// The selected ones of some cases, in their order.
+    pub fn select(&self, cases: Vec<Case>) -> Vec<Case> {
+        let selected = |case: &Case| {
+            case.size <= self.size && self.texts.iter().all(|text| case.name.contains(text))
+        };
+        cases.into_iter().filter(selected).step_by(self.every).collect()
     }
 }
 

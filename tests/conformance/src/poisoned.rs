@@ -1,9 +1,10 @@
 //! Output buffers on a device, with poison before and behind what is written.
 
 use bytemuck::Pod;
+use strata_core::Result;
 use strata_core::backend::ops::{MatrixMut, Q8RowsMut};
 use strata_core::backend::{Backend, Buffer, SliceMut};
-use strata_core::{Layout, Result, q8_1};
+use strata_core::q8_1::{self, Headers};
 
 use crate::output::{Output, Shape};
 
@@ -122,7 +123,7 @@ impl OutMatrix {
 pub struct OutQ8 {
     /// The buffer.
     pub memory: Poisoned<u8>,
-    layout: Layout,
+    headers: Headers,
     rows: usize,
     cols: usize,
 }
@@ -132,9 +133,15 @@ impl OutQ8 {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn new(backend: &dyn Backend, layout: Layout, rows: usize, cols: usize) -> Result<Self> {
+    pub fn new(
+        backend: &dyn Backend,
+        headers: impl Into<Headers>,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let headers = headers.into();
         let memory = Poisoned::new(backend, q8_1::bytes(rows, cols)?, 0)?;
-        Ok(Self { memory, layout, rows, cols })
+        Ok(Self { memory, headers, rows, cols })
     }
 
     /// The view an operation takes.
@@ -142,8 +149,8 @@ impl OutQ8 {
     /// # Errors
     /// As [`Q8RowsMut::new`].
     pub fn view(&mut self) -> Result<Q8RowsMut<'_>> {
-        let (layout, rows, cols) = (self.layout, self.rows, self.cols);
-        Q8RowsMut::new(self.memory.view(), layout, rows, cols)
+        let (headers, rows, cols) = (self.headers, self.rows, self.cols);
+        Q8RowsMut::new(self.memory.view(), headers, rows, cols)
     }
 
     /// See [`Poisoned::read`].
@@ -151,7 +158,7 @@ impl OutQ8 {
     /// # Errors
     /// Those of the backend.
     pub fn read(&self, backend: &dyn Backend, what: &str) -> Result<Output> {
-        let &Self { layout, rows, cols, .. } = self;
+        let &Self { headers: Headers { layout, .. }, rows, cols, .. } = self;
         let shape = Shape::Q8 { start: self.memory.start(), layout, rows, cols };
         self.memory.read(backend, what, shape)
     }

@@ -17,6 +17,7 @@ use strata_core::backend::{
     StreamState, ops,
 };
 use strata_core::numerics::f16_to_f32;
+use strata_core::q8_1::Headers;
 use strata_core::routing::{self, RouterBias};
 use strata_core::{Layout, Result, WeightType, q8_1, reference};
 
@@ -138,7 +139,7 @@ fn report_rows(
     to: Option<&mut ops::ReportTo<'_>>,
     x: &[f32],
     cols: usize,
-    layout: Layout,
+    headers: Headers,
     tokens: Option<Vec<u32>>,
 ) {
     let Some(to) = to else { return };
@@ -151,7 +152,7 @@ fn report_rows(
         if x.iter().any(|v| !v.is_finite()) {
             report(to, token, value_kind);
         }
-        if header_not_finite(&reference::quantize_row(x, layout), layout) {
+        if header_not_finite(&reference::quantize_row(x, headers), headers.layout) {
             report(to, token, header_kind);
         }
     }
@@ -159,7 +160,7 @@ fn report_rows(
 
 fn report(to: &mut ops::ReportTo<'_>, token: u32, kind: u32) {
     let word = read(to.word().as_slice())[0];
-    write(to.word(), &[word.min(token << 2 | kind)]);
+    write(to.word(), &[word.min(token << 3 | kind)]);
 }
 
 struct Moment(Instant);
@@ -250,12 +251,12 @@ unsafe impl Backend for ReferenceBackend {
 impl Quantize for ReferenceBackend {
     fn quantize(&self, op: &mut Checked<ops::QuantizeRows<'_>>) -> Result<()> {
         let x = op.x();
-        let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
+        let (values, cols, headers) = (read_matrix(x), x.cols(), op.out().headers());
         let src = op.src().map(read);
-        let blocks = reference::quantize(&values, x.rows(), cols, cols, src.as_deref(), layout);
+        let blocks = reference::quantize(&values, x.rows(), cols, cols, src.as_deref(), headers);
         write(op.out().data(), &blocks);
         let tokens = op.tokens().map(read);
-        report_rows(op.report_to(), &values, cols, layout, tokens);
+        report_rows(op.report_to(), &values, cols, headers, tokens);
         Ok(())
     }
 }
@@ -263,11 +264,11 @@ impl Quantize for ReferenceBackend {
 impl Scatter for ReferenceBackend {
     fn quantize_scatter(&self, op: &mut Checked<ops::QuantizeScatter<'_>>) -> Result<()> {
         let (x, map) = (op.x(), op.map());
-        let (values, cols, layout) = (read_matrix(x), x.cols(), op.out().layout());
+        let (values, cols, headers) = (read_matrix(x), x.cols(), op.out().headers());
         let (slot, rows) = (read(map.slot()), map.rows());
         let mut blocks = vec![0; q8_1::k_blocks(cols) * rows * q8_1::BLOCK_BYTES];
         for token in 0..x.rows() {
-            let row = reference::quantize_row(&values[token * cols..][..cols], layout);
+            let row = reference::quantize_row(&values[token * cols..][..cols], headers);
             for &to in &slot[token * map.k()..][..map.k()] {
                 for (k_block, block) in row.chunks_exact(q8_1::BLOCK_BYTES).enumerate() {
                     let at = (k_block * rows + to as usize) * q8_1::BLOCK_BYTES;
@@ -276,7 +277,7 @@ impl Scatter for ReferenceBackend {
             }
         }
         write(op.out().data(), &blocks);
-        report_rows(op.report_to(), &values, cols, layout, None);
+        report_rows(op.report_to(), &values, cols, headers, None);
         Ok(())
     }
 }
@@ -409,11 +410,11 @@ impl MoeOps for ReferenceBackend {
     fn swiglu_quantize(&self, op: &mut Checked<ops::SwiGluQuantize<'_>>) -> Result<()> {
         let gate_up = op.gate_up();
         let (rows, ffn) = (gate_up.matrix().rows(), gate_up.ffn());
-        let (values, layout) = (hidden(gate_up), op.out().layout());
-        let blocks = reference::quantize(&values, rows, ffn, ffn, None, layout);
+        let (values, headers) = (hidden(gate_up), op.out().headers());
+        let blocks = reference::quantize(&values, rows, ffn, ffn, None, headers);
         write(op.out().data(), &blocks);
         let tokens = op.tokens().map(read);
-        report_rows(op.report_to(), &values, ffn, layout, tokens);
+        report_rows(op.report_to(), &values, ffn, headers, tokens);
         Ok(())
     }
 
@@ -427,6 +428,20 @@ impl MoeOps for ReferenceBackend {
         let with = reference::CombineWith { shared, affine, options: op.factors() };
         let values = reference::combine(&read_matrix(y), y.cols(), &slot, &weights, map.k(), &with);
         write_matrix(op.out(), &values);
+        let score = op.shared().and_then(|s| s.score).map(read_matrix).unwrap_or_default();
+        if let Some(to) = op.report_to() {
+            let (output, shared_score) = (to.value_kind(), to.header_kind());
+            for (token, row) in values.chunks_exact(y.cols()).enumerate() {
+                if row.iter().any(|v| !v.is_finite()) {
+                    report(to, token as u32, output);
+                }
+            }
+            for (token, score) in score.iter().enumerate() {
+                if !score.is_finite() {
+                    report(to, token as u32, shared_score);
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -503,6 +518,11 @@ impl ModelOps for ReferenceBackend {
                 let y = read_matrix(y);
                 rows(&|i, x| reference::add(x, y[i]))
             }
+            ops::By::Multiply(y) => {
+                let y = read_matrix(y);
+                rows(&|i, x| reference::multiply(x, y[i]))
+            }
+            ops::By::Copy(y) => read_matrix(y),
             ops::By::Bias(b) => {
                 let b = read(b);
                 rows(&|i, x| reference::add(x, b[i % cols]))
@@ -512,6 +532,10 @@ impl ModelOps for ReferenceBackend {
             ops::By::SigmoidGate(gate) => {
                 let (each, gate) = (cols / gate.cols(), read_matrix(gate));
                 rows(&|i, x| reference::gate(x, gate[i / each]))
+            }
+            ops::By::SiluGate(gate) => {
+                let (each, gate) = (cols / gate.cols(), read_matrix(gate));
+                rows(&|i, x| reference::silu_gate(x, gate[i / each]))
             }
         };
         write_matrix(op.x(), &values);
@@ -588,8 +612,10 @@ fn norms(x: &[f32], kind: ops::NormKind<'_>, group: usize, eps: f32) -> Vec<f32>
     let (weight, bias) = match kind {
         ops::NormKind::Rms(weight) => (weight.map(read), None),
         ops::NormKind::Layer(weight, bias) => (Some(read(weight)), Some(read(bias))),
+        ops::NormKind::L2 => (None, None),
     };
     let one = |x: &[f32]| match (&weight, &bias) {
+        _ if matches!(kind, ops::NormKind::L2) => reference::l2_norm(x, eps),
         (Some(weight), Some(bias)) => reference::layer_norm(x, weight, bias, eps),
         (weight, _) => reference::rms_norm(x, weight.as_deref(), eps),
     };

@@ -119,9 +119,7 @@ pub fn run_against(
     selection: &Selection,
     observer: &mut dyn Observer,
 ) -> Summary {
-    let selected: Vec<Case> =
-        cases::all().into_iter().filter(|case| selection.selects(case)).collect();
-    run_cases(backend, trusted, &selected, observer)
+    run_cases(backend, trusted, &selection.select(cases::all()), observer)
 }
 
 /// Runs cases that the caller made.

@@ -6,7 +6,7 @@ use strata_conformance::ReferenceBackend;
 use strata_core::backend::Backend;
 use strata_core::backend::ops::{Matrix, MatrixMut};
 use strata_core::gguf::{Gguf, GgufFile, MetaValue, TensorType, Writer};
-use strata_core::prefill::{Options, Routing, Workspace, load_moe, normals};
+use strata_core::prefill::{Options, QuantMode, Routing, Workspace, load_moe, normals};
 
 const WIDTH: usize = 64;
 const FFN: usize = 96;
@@ -106,6 +106,8 @@ fn forms() -> Vec<Form> {
     };
     let shared = Form { shared: 1, scale: 2.5, ..sigmoid };
     let named = |architecture, form: Form| Form { architecture, ..form };
+    let llama4 =
+        Form { score: Score::Sigmoid, normalised: false, weigh_input: true, shared: 1, ..BASE };
     let mut forms = vec![
         BASE,
         named("nvfp4 qwen3moe", Form { scales: true, ..BASE }),
@@ -130,17 +132,9 @@ fn forms() -> Vec<Form> {
         named("minimax-m2", Form { keys: (Some(2), None, None), ..sigmoid }),
         named("minimax-m3", Form { hidden: oai, ..shared }),
         named("gpt-oss", Form { biases: true, hidden: oai, ..BASE }),
-        named(
-            "llama4",
-            Form {
-                k: 1,
-                score: Score::Sigmoid,
-                normalised: false,
-                weigh_input: true,
-                shared: 1,
-                ..BASE
-            },
-        ),
+        named("llama4", Form { k: 1, ..llama4 }),
+        // No release has more than one; such files there are.
+        named("llama4", Form { k: 3, ..llama4 }),
         named("phimoe", Form { k: 2, score: Score::Sparsemixer, normalised: false, ..BASE }),
         named(
             "grok",
@@ -491,17 +485,23 @@ fn every_form_is_its_authors_model() {
         let on = backend.from_slice(&x).unwrap();
         let router_on = backend.from_slice(&other).unwrap();
         let mut out = backend.from_slice(&vec![0.0f32; x.len()]).unwrap();
-        let options = Options { checked: true, ..Options::default() };
-        let mut workspace = Workspace::new(backend, &layer, TOKENS, options).unwrap();
         let routing = match form.own_input {
             true => Routing::Input(Matrix::dense("router", &router_on, TOKENS, WIDTH).unwrap()),
             false => Routing::Router,
         };
         let read = if form.own_input { &other } else { &x };
         let matrix = Matrix::dense("x", &on, TOKENS, WIDTH).unwrap();
-        let mut to = MatrixMut::dense("out", &mut out, TOKENS, WIDTH).unwrap();
-        layer.forward(backend, &mut workspace, matrix, routing, &mut to).unwrap();
-        let given = backend.download(&out).unwrap();
+        let mut by_mode =
+            [QuantMode::Scatter, QuantMode::Gather, QuantMode::Indexed].map(|quant| {
+                let options = Options { checked: true, quant, ..Options::default() };
+                let mut workspace = Workspace::new(backend, &layer, TOKENS, options).unwrap();
+                let mut to = MatrixMut::dense("out", &mut out, TOKENS, WIDTH).unwrap();
+                layer.forward(backend, &mut workspace, matrix, routing, &mut to).unwrap();
+                backend.download(&out).unwrap()
+            });
+        let bits = |values: &[f32]| Vec::from_iter(values.iter().map(|value| value.to_bits()));
+        assert!(by_mode.windows(2).all(|two| bits(&two[0]) == bits(&two[1])));
+        let given = std::mem::take(&mut by_mode[0]);
         let right = distance(&given, &weights.model(&form, &x, read));
         // The softmax of the chosen, or where it is that, the softmax over all.
         let plain = Form {

@@ -10,6 +10,7 @@ use strata_conformance::{Case, Op, ReferenceBackend, Size, run_cases};
 use strata_core::activation::Activation;
 use strata_core::backend::ops::{CombineOptions, GateUpOrder};
 use strata_core::prefill::{Chunk, QuantMode};
+use strata_core::q8_1::Sums;
 use strata_core::routing::RouterOptions;
 use strata_core::{Layout, WeightType};
 use strata_cpu::{CpuBackend, CpuOptions};
@@ -48,6 +49,7 @@ proptest! {
     #[test]
     fn quantization(
         layout in any_of(&Layout::ALL),
+        sums in any_of(&Sums::ALL),
         routing in routing(25),
         way in 0..3,
         cols in 0usize..1200,
@@ -60,7 +62,8 @@ proptest! {
             1 => QuantRows::Gather(routing),
             _ => QuantRows::Scatter(routing),
         };
-        holds(QuantCase { layout, rows, cols, values, gap, offset, report, launches, seed })?;
+        let headers = layout.with(sums);
+        holds(QuantCase { headers, rows, cols, values, gap, offset, report, launches, seed })?;
     }
 
     #[test]
@@ -124,6 +127,7 @@ proptest! {
         ffn in 1usize..700,
         order in any_of(&[GateUpOrder::Split, GateUpOrder::Interleaved]),
         fused in any_of(&[None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)]),
+        sums in any_of(&Sums::ALL),
         activation in any_of(&[
             Activation::SwiGlu,
             Activation::GeluTanh,
@@ -133,6 +137,7 @@ proptest! {
         values in values(),
         (gap, offset) in (0usize..5, 0usize..5),
     ) {
+        let fused = fused.map(|layout: Layout| layout.with(sums));
         holds(SwiGluCase {
             routing, ffn, order, fused, activation, scaled, biased, values, gap, offset,
         })?;

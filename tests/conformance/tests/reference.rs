@@ -6,9 +6,11 @@ use strata_conformance::ops::{LayerCase, LayerShape, SharedCase, Source, host_la
 use strata_conformance::values::{Choice, Values};
 use strata_conformance::{Op, ReferenceBackend, Selection, Stage, run};
 use strata_core::backend::ops::GateUpOrder;
+use strata_core::numerics::f16_to_f32;
 use strata_core::prefill::{Chunk, QuantMode};
+use strata_core::q8_1::{BLOCK_BYTES, Sums};
 use strata_core::routing::RouterOptions;
-use strata_core::{Layout, WeightType as T};
+use strata_core::{Layout, WeightType as T, reference};
 
 fn layers() -> Vec<LayerCase> {
     let shape = LayerShape {
@@ -35,6 +37,8 @@ fn layers() -> Vec<LayerCase> {
         LayerCase { shared: shared(true), ..case },
         LayerCase { shared: shared(false), shape: apart, ..case },
         LayerCase { values: Values::Mixed, ..case },
+        LayerCase { sums: Sums::Codes, ..case },
+        LayerCase { sums: Sums::Codes, shared: shared(true), shape: apart, ..case },
     ]
 }
 
@@ -72,6 +76,33 @@ fn layers_over_the_reference() {
         let selection = Selection::quick().matching(text);
         let summary = run(&ReferenceBackend::new(), &selection, &mut ());
         assert!(summary.is_clean(), "{summary}");
+    }
+}
+
+/// Sums of codes change the sums and nothing else, and by no more than rounding to codes lost.
+#[test]
+fn sums_of_codes_are_near_those_of_the_values() {
+    let half = |bytes: &[u8]| f64::from(f16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]])));
+    // Where the sums stand, and the scale that each has.
+    let ds4: Vec<_> = [2, 6, 10, 14].into_iter().map(|at| (at, at - 2)).collect();
+    let d2s6: Vec<_> = (0..6).map(|j| (4 + 2 * j, 2 * (j / 4))).collect();
+    for (layout, sums, count) in [(Layout::DS4, ds4, 32.0), (Layout::D2S6, d2s6, 16.0)] {
+        let x = Values::Normal.fill(3, 1, 2048);
+        let mut of_values = reference::quantize_row(&x, layout);
+        let of_codes = reference::quantize_row(&x, layout.with(Sums::Codes));
+        let mut differing = 0;
+        let blocks = of_values.chunks_exact_mut(BLOCK_BYTES);
+        for (of_values, of_codes) in blocks.zip(of_codes.chunks_exact(BLOCK_BYTES)) {
+            for &(at, scale) in &sums {
+                let (was, is) = (half(&of_values[at..]), half(&of_codes[at..]));
+                let most = half(&of_codes[scale..]) * count / 2.0 + 2f64.powi(-10) * was.abs();
+                assert!((was - is).abs() <= most, "{layout}: {was}, {is}");
+                differing += usize::from(was != is);
+                of_values[at..at + 2].copy_from_slice(&of_codes[at..at + 2]);
+            }
+        }
+        assert!(differing > sums.len(), "{layout}: {differing}");
+        assert_eq!(of_values, of_codes, "{layout}");
     }
 }
 

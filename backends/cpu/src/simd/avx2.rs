@@ -238,6 +238,11 @@ unsafe impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8] {
+        unsafe { code_sums(codes) }
+    }
+
+    #[inline(always)]
     unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
         unsafe { f16_bits(x) }
     }
@@ -388,6 +393,32 @@ pub(super) unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
         let r = _mm256_add_ps(p, _mm256_shuffle_ps::<0b10_11_00_01>(p, p));
         let r = _mm_add_ps(_mm256_castps256_ps128(r), _mm256_extractf128_ps::<1>(r));
         [_mm_cvtss_f32(r), _mm_cvtss_f32(_mm_movehl_ps(r, r))]
+    }
+}
+
+/// See [`Simd::code_sums`].
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)] // one reason: the contract above
+pub(super) unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8] {
+    unsafe {
+        let mut fours = [_mm256_setzero_si256(); 4];
+        for (fours, codes) in fours.iter_mut().zip(codes) {
+            let codes = _mm256_loadu_si256(codes.as_ptr().cast());
+            let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+            *fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        }
+        // Half a register is 16 codes: first ones of all four in the lower half, second ones above.
+        let a = _mm256_hadd_epi32(fours[0], fours[1]);
+        let b = _mm256_hadd_epi32(fours[2], fours[3]);
+        let sums = _mm256_hadd_epi32(a, b);
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let mut to = [0; 8];
+        let sums = _mm256_permutevar8x32_epi32(sums, order);
+        _mm256_storeu_si256(to.as_mut_ptr().cast(), sums);
+        to
     }
 }
 

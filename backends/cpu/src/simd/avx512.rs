@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::avx2::{codes, f16_bits, largest, sum_32, sums_16, transpose_8x8};
+use super::avx2::{code_sums, codes, f16_bits, largest, sum_32, sums_16, transpose_8x8};
 use super::{MOST_LANES, Simd};
 use crate::isa::{Cpu, Isa, Work, run_avx512};
 
@@ -233,6 +233,11 @@ unsafe impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2] {
         unsafe { sums_16(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8] {
+        unsafe { code_sums(codes) }
     }
 
     #[inline(always)]

@@ -124,6 +124,8 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sum_32(x: &[f32; 32]) -> f32;
     /// The sums of the first and of the last 16 values, likewise.
     unsafe fn sums_16(x: &[f32; 32]) -> [f32; 2];
+    /// The sums of each 16 codes, as i8, of a block.
+    unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8];
     /// f32 to f16 bits: nearest even, overflow to infinity, canonical NaN.
     unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8];
 }

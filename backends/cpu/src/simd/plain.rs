@@ -223,6 +223,12 @@ unsafe impl Simd for Plain {
     }
 
     #[inline(always)]
+    unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8] {
+        let sixteens = codes.as_flattened().as_chunks::<16>().0;
+        std::array::from_fn(|i| sixteens[i].iter().map(|&code| i32::from(code as i8)).sum())
+    }
+
+    #[inline(always)]
     unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8] {
         x.map(strata_core::numerics::f16_bits)
     }

@@ -1,7 +1,7 @@
 //! Keys and values into the cache, and attention over it.
 
 use super::*;
-use crate::attention::{AttentionShape, PageLayout};
+use crate::attention::{AttentionShape, PAGE, PageLayout};
 
 fn fits(what: &str, batch: &TokenBatch, pages: usize) -> Result<()> {
     if batch.limits().pages <= pages {
@@ -9,6 +9,22 @@ fn fits(what: &str, batch: &TokenBatch, pages: usize) -> Result<()> {
     }
     let most = format!("at most {pages}, those of the cache");
     Err(Error::invalid(format!("{what}: pages of the batch"), batch.limits().pages, most))
+}
+
+/// How many pages some tokens see: of each its sequence, and the first and the last of its pages.
+fn distinct(mut spans: Vec<(u32, usize, usize)>) -> usize {
+    spans.sort_unstable();
+    let (mut pages, mut before) = (0, None);
+    for (sequence, first, last) in spans {
+        // Pages of the same sequence below `end` are counted.
+        let end = match before {
+            Some((of, end)) if of == sequence => end,
+            _ => 0,
+        };
+        pages += (last + 1).saturating_sub(first.max(end));
+        before = Some((sequence, end.max(last + 1)));
+    }
+    pages
 }
 
 /// Keys and values of a batch's tokens to their places in the cache, as digits.
@@ -74,6 +90,14 @@ impl Operation for AppendKv<'_> {
 
     fn is_empty(&self) -> bool {
         self.batch.tokens() == 0
+    }
+
+    fn cost(&self) -> Cost {
+        let PageLayout { kv_heads, key, value } = self.layout;
+        // Two digits of each value, and two scales of each head.
+        let digits = self.batch.tokens() * kv_heads * (2 * (key + value) + 8);
+        let places = self.batch.sequences().moved() + self.batch.positions().moved();
+        Cost::bytes([self.keys.moved(), self.values.moved(), places, digits as u64])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -173,6 +197,20 @@ impl Operation for Attend<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let (sequences, positions) = self.batch.on_host();
+        let (mut seen, mut spans) = (0, Vec::with_capacity(positions.len()));
+        for (&sequence, &position) in sequences.iter().zip(positions) {
+            let first = self.shape.reach.first(position);
+            seen += u64::from(position - first) + 1;
+            spans.push((sequence, first as usize / PAGE, position as usize / PAGE));
+        }
+        let pages = (distinct(spans) * self.shape.layout().bytes()) as u64;
+        let operands = [self.queries.moved(), self.sinks.moved(), pages, self.out.moved()];
+        let pairs = 2 * (self.shape.heads * (self.shape.key + self.shape.value)) as u64;
+        Cost { ops: seen * pairs, ..Cost::bytes(operands) }
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

@@ -15,6 +15,9 @@ pub(super) trait Operation: Sized {
     /// Whether there is nothing to write, so that the backend is not called.
     fn is_empty(&self) -> bool;
 
+    /// What it must move and compute.
+    fn cost(&self) -> Cost;
+
     /// After the backend has launched it: what it wrote holds.
     fn written(&mut self) {}
 
@@ -57,6 +60,25 @@ impl Output<'_> {
         }
     }
 }
+
+/// Any operation, for what is done with each alike: times, traces.
+pub trait Launch: Sized + Sealed {
+    /// What it is called in errors.
+    const NAME: &'static str;
+
+    /// What it must move and compute at least.
+    fn cost(&self) -> Cost;
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// Those of the operation's own `launch`.
+    fn launch(self, backend: &dyn Backend) -> Result<()>;
+}
+
+/// Operations are core's.
+pub trait Sealed {}
+impl<O: Operation> Sealed for O {}
 
 /// The one body of every operation's `launch`.
 pub(super) fn launch<O: Operation>(
@@ -189,9 +211,26 @@ macro_rules! launches {
                 launch(self, Self::NAME, backend, |backend, op| backend.$method(op))
             }
 
+            /// What it must move and compute at least.
+            pub fn cost(&self) -> Cost {
+                Operation::cost(self)
+            }
+
             /// Which of its forms this is, where it has several: as `gather`.
             pub fn form(&self) -> &'static str {
                 Operation::form(self)
+            }
+        }
+
+        impl Launch for $op<'_> {
+            const NAME: &'static str = $name;
+
+            fn cost(&self) -> Cost {
+                Operation::cost(self)
+            }
+
+            fn launch(self, backend: &dyn Backend) -> Result<()> {
+                $op::launch(self, backend)
             }
         }
 

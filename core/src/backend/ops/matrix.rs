@@ -161,7 +161,7 @@ impl<'a> MatrixMut<'a> {
 #[derive(Clone, Copy)]
 pub struct Q8RowsOf<D> {
     data: D,
-    layout: Layout,
+    headers: Headers,
     rows: usize,
     cols: usize,
 }
@@ -173,23 +173,35 @@ pub type Q8Rows<'a> = Q8RowsOf<Slice<'a, u8>>;
 pub type Q8RowsMut<'a> = Q8RowsOf<SliceMut<'a, u8>>;
 
 impl<D: View> Q8RowsOf<D> {
-    /// A view of the first [`q8_1::bytes`] of `data`.
+    /// A view of the first [`q8_1::bytes`] of `data`. What is written through it has such
+    /// headers; a [`Layout`] alone means sums of the values.
     ///
     /// # Errors
     /// [`Error::Invalid`] where `data` is too short.
-    pub fn new(data: impl Into<D>, layout: Layout, rows: usize, cols: usize) -> Result<Self> {
+    pub fn new(
+        data: impl Into<D>,
+        headers: impl Into<Headers>,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let headers = headers.into();
         let data = data.into();
         let bytes = q8_1::bytes(rows, cols)?;
         needed("q8_1 rows", &format!("{rows} x {cols}"), Some(bytes), data.len())?;
         if rows > i32::MAX as usize || cols > i32::MAX as usize - q8_1::PAD {
             return Err(Error::invalid("q8_1 rows", format!("{rows} x {cols}"), "below 2^31 each"));
         }
-        Ok(Self { data: data.first(bytes)?, layout, rows, cols })
+        Ok(Self { data: data.first(bytes)?, headers, rows, cols })
     }
 
     /// What their headers hold.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.headers.layout
+    }
+
+    /// What their headers hold, and what the sums in them are of.
+    pub fn headers(&self) -> Headers {
+        self.headers
     }
 
     /// Rows.
@@ -226,8 +238,8 @@ impl<'a> Q8Rows<'a> {
 impl Q8RowsMut<'_> {
     /// The same rows, lent for a shorter time.
     pub fn reborrow(&mut self) -> Q8RowsMut<'_> {
-        let Self { data, layout, rows, cols } = self;
-        Q8RowsOf { data: data.reborrow(), layout: *layout, rows: *rows, cols: *cols }
+        let Self { data, headers, rows, cols } = self;
+        Q8RowsOf { data: data.reborrow(), headers: *headers, rows: *rows, cols: *cols }
     }
 
     /// The blocks.

@@ -148,6 +148,15 @@ impl Operation for Embed<'_> {
         self.out.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        let row = match self.table {
+            Table::Quantized(w) => w.moved() / (w.experts() * w.rows()) as u64,
+            Table::Floats(m) => m.moved() / m.rows as u64,
+        };
+        let rows = row * self.out.rows() as u64;
+        Cost::bytes([self.ids().moved(), rows, self.out.moved()])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.out.reborrow())]
     }
@@ -207,6 +216,14 @@ impl Operation for FloatProduct<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.weights.moved(), self.out.moved()]).products(
+            self.x.rows(),
+            self.weights.rows,
+            self.x.cols(),
+        )
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -299,6 +316,15 @@ impl Operation for Rope<'_> {
         self.x.is_empty() || self.cos.cols() == 0
     }
 
+    fn cost(&self) -> Cost {
+        let (rows, turned) = (self.x.rows(), self.cos.cols());
+        let heads = self.x.cols() / self.head;
+        // Pairs are read and written; each token has its row of both tables.
+        let values = 8 * (rows * heads * 2 * turned) as u64;
+        let tables = 8 * (rows * turned) as u64;
+        Cost::bytes([values, tables, self.positions().moved()])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.x.reborrow())]
     }
@@ -323,6 +349,10 @@ impl<'a> Checked<Rope<'a>> {
 pub enum By<'a> {
     /// `x + y`: a residual.
     Add(Matrix<'a>),
+    /// `x * y`.
+    Multiply(Matrix<'a>),
+    /// y in place of x: its bits.
+    Copy(Matrix<'a>),
     /// `x + b[c]`: one value per column.
     Bias(Slice<'a, f32>),
     /// `x * factor`.
@@ -331,6 +361,36 @@ pub enum By<'a> {
     Softcap(f32),
     /// `x * (1 / (1 + exp(-g)))`; the gates have as many columns as x, or one for several columns in a row.
     SigmoidGate(Matrix<'a>),
+    /// `x * (g / (1 + exp(-g)))`, with gates as above.
+    SiluGate(Matrix<'a>),
+}
+
+impl<'a> By<'a> {
+    /// What it is called: as `add`.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "add",
+            Self::Multiply(_) => "multiply",
+            Self::Copy(_) => "copy",
+            Self::Bias(_) => "bias",
+            Self::Scale(_) => "scale",
+            Self::Softcap(_) => "softcap",
+            Self::SigmoidGate(_) => "gate",
+            Self::SiluGate(_) => "silu gate",
+        }
+    }
+
+    /// The matrix that it takes, if it takes one.
+    fn matrix(&self) -> Option<Matrix<'a>> {
+        match *self {
+            Self::Add(m)
+            | Self::Multiply(m)
+            | Self::Copy(m)
+            | Self::SigmoidGate(m)
+            | Self::SiluGate(m) => Some(m),
+            Self::Bias(_) | Self::Scale(_) | Self::Softcap(_) => None,
+        }
+    }
 }
 
 /// Changes each value of a matrix in place.
@@ -346,15 +406,15 @@ impl<'a> Pointwise<'a> {
     /// [`Error::Invalid`] where they differ, or a softcap is not above 0.
     pub fn new(x: MatrixMut<'a>, by: By<'a>) -> Result<Self> {
         match by {
-            By::Add(y) => {
-                agree("add: rows", y.rows(), x.rows())?;
-                agree("add: columns", y.cols(), x.cols())?;
+            By::Add(y) | By::Multiply(y) | By::Copy(y) => {
+                agree(format!("{}: rows", by.name()), y.rows(), x.rows())?;
+                agree(format!("{}: columns", by.name()), y.cols(), x.cols())?;
             }
             By::Bias(b) => agree("bias: values", b.len(), x.cols())?,
             By::Softcap(cap) if !(cap.is_finite() && cap > 0.0) => {
                 return Err(Error::invalid("softcap", cap, "above 0"));
             }
-            By::SigmoidGate(gate) => {
+            By::SigmoidGate(gate) | By::SiluGate(gate) => {
                 agree("gate: rows", gate.rows(), x.rows())?;
                 if gate.cols() == 0 || !x.cols().is_multiple_of(gate.cols()) {
                     let expected = format!("a divisor of {}", x.cols());
@@ -375,10 +435,10 @@ impl<'a> Pointwise<'a> {
 impl Operation for Pointwise<'_> {
     fn admit(&mut self, to: &Admission<'_>) -> Result<()> {
         to.lives_on("values", self.x.device())?;
-        match &self.by {
-            By::Add(m) | By::SigmoidGate(m) => to.lives_on("operand", m.device()),
-            By::Bias(b) => to.lives_on("operand", b.device()),
-            By::Scale(_) | By::Softcap(_) => Ok(()),
+        match (&self.by, self.by.matrix()) {
+            (_, Some(m)) => to.lives_on("operand", m.device()),
+            (By::Bias(b), _) => to.lives_on("operand", b.device()),
+            _ => Ok(()),
         }
     }
 
@@ -386,18 +446,23 @@ impl Operation for Pointwise<'_> {
         self.x.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        let operand = match &self.by {
+            By::Add(m) | By::Multiply(m) | By::SigmoidGate(m) | By::SiluGate(m) => m.moved(),
+            By::Bias(b) => b.moved(),
+            By::Scale(_) | By::Softcap(_) => 0,
+            // What stood there is not read.
+            By::Copy(m) => return Cost::bytes([m.moved(), self.x.moved()]),
+        };
+        Cost::bytes([2 * self.x.moved(), operand])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.x.reborrow())]
     }
 
     fn form(&self) -> &'static str {
-        match self.by {
-            By::Add(_) => "add",
-            By::Bias(_) => "bias",
-            By::Scale(_) => "scale",
-            By::Softcap(_) => "softcap",
-            By::SigmoidGate(_) => "gate",
-        }
+        self.by.name()
     }
 }
 

@@ -123,6 +123,13 @@ impl<'a> GateUp<'a> {
         to.reads("map", map)
     }
 
+    fn moved(&self) -> u64 {
+        let affine = self.affine().map_or(0, |PerExpert { scale, bias, map }| {
+            scale.moved() + bias.moved() + map.map_or(0, |map| map.bounds().moved())
+        });
+        self.matrix.moved() + affine
+    }
+
     /// How hidden values come from gate and up.
     pub fn function(&self) -> Activation {
         self.activation
@@ -166,6 +173,10 @@ impl Operation for SwiGlu<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.gate_up.moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -217,6 +228,14 @@ impl<'a> SwiGluQuantize<'a> {
         Ok(self)
     }
 
+    /// Reports hidden activations of a shared expert, whose rows are tokens.
+    #[must_use]
+    pub fn report_shared(mut self, report: Option<&'a mut Report>) -> Self {
+        let kind = NonFinite::SharedHidden;
+        self.report = report.map(|r| ReportTo::new(r, kind, kind));
+        self
+    }
+
     /// Gate and up.
     pub fn gate_up(&self) -> GateUp<'a> {
         self.gate_up
@@ -238,6 +257,10 @@ impl Operation for SwiGluQuantize<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.gate_up.moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -283,6 +306,7 @@ pub struct Combine<'a> {
     bias: Option<Matrix<'a>>,
     options: CombineOptions,
     out: MatrixMut<'a>,
+    report: Option<ReportTo<'a>>,
 }
 
 /// Factors of a sum; each is 1, and changes nothing, unless it is set.
@@ -328,7 +352,15 @@ impl<'a> Combine<'a> {
             }
         }
         let (scale, bias, options) = (None, None, CombineOptions::default());
-        Ok(Self { y, map, routes, shared, scale, bias, options, out })
+        Ok(Self { y, map, routes, shared, scale, bias, options, out, report: None })
+    }
+
+    /// Reports the first token with an output value or a shared score that is not finite. What
+    /// is not finite in `y` or in the shared expert's rows is not finite in the output.
+    #[must_use]
+    pub fn report(mut self, report: Option<&'a mut Report>) -> Self {
+        self.report = report.map(|r| ReportTo::new(r, NonFinite::Output, NonFinite::SharedScore));
+        self
     }
 
     /// Rows become `fma(y, scale, bias)` of their expert before they are weighed:
@@ -400,12 +432,20 @@ impl Operation for Combine<'_> {
             }
         }
         to.lives_on("output", self.out.device())?;
+        to.reports(&self.report, self.out.rows())?;
         to.reads("map", Some(self.map))?;
         self.routes.read(&to.name("routes"), to.backend)
     }
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let routes = self.map.slot().moved() + self.routes.weights().moved();
+        let shared = self.shared.map_or(0, |shared| shared.y.moved() + shared.score.moved());
+        let affine = self.scale.moved() + self.bias.moved();
+        Cost::bytes([self.y.moved(), routes, shared, affine, self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -418,11 +458,20 @@ impl Operation for Combine<'_> {
             None => "alone",
         }
     }
+
+    fn report_word(&mut self) -> Option<SliceMut<'_, u32>> {
+        self.report.as_mut().map(ReportTo::word)
+    }
 }
 
 impl<'a> Checked<Combine<'a>> {
     /// Output tokens.
     pub fn out(&mut self) -> &mut MatrixMut<'a> {
         &mut self.0.out
+    }
+
+    /// Where to report, if anywhere: an output as a value, the shared score as a header.
+    pub fn report_to(&mut self) -> Option<&mut ReportTo<'a>> {
+        self.0.report.as_mut()
     }
 }

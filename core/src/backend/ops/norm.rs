@@ -9,6 +9,8 @@ pub enum NormKind<'a> {
     Rms(Option<Slice<'a, f32>>),
     /// Mean and variance; times the weight, plus the bias.
     Layer(Slice<'a, f32>, Slice<'a, f32>),
+    /// The length; the mean square's eps is then the least length.
+    L2,
 }
 
 /// Norms each `group` values of a row; a residual can be added before.
@@ -38,7 +40,7 @@ fn check(
         return Err(Error::invalid("norm: eps", eps, "0 or above"));
     }
     match kind {
-        NormKind::Rms(None) => Ok(()),
+        NormKind::Rms(None) | NormKind::L2 => Ok(()),
         NormKind::Rms(Some(weight)) => agree("norm: weights", weight.len(), group),
         NormKind::Layer(weight, bias) => {
             agree("norm: weights", weight.len(), group)?;
@@ -49,12 +51,20 @@ fn check(
 
 fn kind_lives_on(kind: &NormKind<'_>, to: &Admission<'_>) -> Result<()> {
     match kind {
-        NormKind::Rms(None) => Ok(()),
+        NormKind::Rms(None) | NormKind::L2 => Ok(()),
         NormKind::Rms(Some(weight)) => to.lives_on("weights", weight.device()),
         NormKind::Layer(weight, bias) => {
             to.lives_on("weights", weight.device())?;
             to.lives_on("biases", bias.device())
         }
+    }
+}
+
+fn moved(kind: &NormKind<'_>) -> u64 {
+    match kind {
+        NormKind::Rms(weight) => weight.moved(),
+        NormKind::Layer(weight, bias) => weight.moved() + bias.moved(),
+        NormKind::L2 => 0,
     }
 }
 
@@ -89,7 +99,7 @@ impl<'a> Norm<'a> {
         self.group
     }
 
-    /// What is added to the mean square.
+    /// What is added to the mean square; of L2, the least length that is divided by.
     pub fn eps(&self) -> f32 {
         self.eps
     }
@@ -106,6 +116,10 @@ impl Operation for Norm<'_> {
         self.out.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), moved(&self.kind), self.out.moved()])
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.out.reborrow())]
     }
@@ -114,6 +128,7 @@ impl Operation for Norm<'_> {
         match self.kind {
             NormKind::Rms(_) => "rms",
             NormKind::Layer(..) => "layer",
+            NormKind::L2 => "l2",
         }
     }
 }
@@ -162,7 +177,7 @@ impl<'a> AddNorm<'a> {
         self.kind
     }
 
-    /// What is added to the mean square.
+    /// What is added to the mean square; of L2, the least length that is divided by.
     pub fn eps(&self) -> f32 {
         self.eps
     }
@@ -178,6 +193,11 @@ impl Operation for AddNorm<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        let sum = 2 * self.x.moved() + self.y.moved();
+        Cost::bytes([sum, moved(&self.kind), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

@@ -98,6 +98,21 @@ impl Operation for Product<'_> {
         self.dst.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        let (experts, rows) = (self.weights.experts(), self.dst.rows());
+        let weights = self.weights.moved() / experts as u64 * experts.min(rows) as u64;
+        let indices = match self.rows {
+            Rows::Dense => 0,
+            Rows::Experts(map) => map.bounds().moved(),
+            Rows::Indexed(map) => map.bounds().moved() + map.src().moved(),
+        };
+        Cost::bytes([weights, self.activations.moved(), indices, self.dst.moved()]).products(
+            rows,
+            self.weights.rows(),
+            self.weights.cols(),
+        )
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.dst.reborrow())]
     }

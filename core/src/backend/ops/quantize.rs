@@ -58,6 +58,14 @@ impl<'a> QuantizeRows<'a> {
         Ok(self)
     }
 
+    /// Reports hidden activations of a shared expert, whose rows are tokens.
+    #[must_use]
+    pub fn report_shared(mut self, report: Option<&'a mut Report>) -> Self {
+        let kind = NonFinite::SharedHidden;
+        self.report = report.map(|r| ReportTo::new(r, kind, kind));
+        self
+    }
+
     /// Input rows.
     pub fn x(&self) -> Matrix<'a> {
         self.x
@@ -85,6 +93,10 @@ impl Operation for QuantizeRows<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.src().moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {
@@ -163,6 +175,10 @@ impl Operation for QuantizeScatter<'_> {
 
     fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.map.slot().moved(), self.out.moved()])
     }
 
     fn outputs(&mut self) -> Vec<Output<'_>> {

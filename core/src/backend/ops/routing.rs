@@ -44,6 +44,14 @@ impl Operation for RouterScores<'_> {
         self.out.is_empty()
     }
 
+    fn cost(&self) -> Cost {
+        Cost::bytes([self.x.moved(), self.weights.moved(), self.out.moved()]).products(
+            self.x.rows(),
+            self.weights.rows(),
+            self.x.cols(),
+        )
+    }
+
     fn outputs(&mut self) -> Vec<Output<'_>> {
         vec![Output::Values(self.out.reborrow())]
     }
@@ -164,6 +172,13 @@ impl Operation for TopK<'_> {
         self.scores.rows() == 0
     }
 
+    fn cost(&self) -> Cost {
+        // An id and a weight of each choice.
+        let chosen = 8 * (self.scores.rows() * self.k()) as u64;
+        let [score, selection] = self.bias.map(|bias| bias.moved());
+        Cost::bytes([self.scores.moved(), score, selection, chosen])
+    }
+
     fn written(&mut self) {
         self.routes.written(self.scores.rows());
     }
@@ -236,6 +251,11 @@ impl Operation for MapRoutes<'_> {
     fn is_empty(&self) -> bool {
         // The bounds are written for no tokens too.
         false
+    }
+
+    fn cost(&self) -> Cost {
+        // Ids in, `slot` and `src` out, and the bounds.
+        Cost::bytes([3 * self.routes.ids().moved(), self.map.bounds().moved()])
     }
 
     fn written(&mut self) {

@@ -3,6 +3,7 @@
 use strata_core::Layout;
 use strata_core::activation::Activation;
 use strata_core::backend::ops::{CombineOptions, GateUpOrder};
+use strata_core::q8_1::{Headers, Sums};
 
 use super::of;
 use crate::ops::{CombineCase, SharedKind, SwiGluCase};
@@ -52,8 +53,15 @@ const VALUES: &[Values] = &[
     Values::ScaleOverflow,
 ];
 
+/// Hidden values as f32, and fused with every kind of headers.
+fn fused() -> [Option<Headers>; 6] {
+    let of_codes = |layout: Layout| Some(layout.with(Sums::Codes));
+    let [d4, ds4, d2s6] = Layout::ALL.map(|layout| Some(Headers::from(layout)));
+    [None, d4, ds4, d2s6, of_codes(Layout::DS4), of_codes(Layout::D2S6)]
+}
+
 pub(super) fn add(cases: &mut Vec<Case>) {
-    let fused = [None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)];
+    let fused = fused();
     let swiglu = |routing, ffn, order, fused, values, (gap, offset)| {
         let (activation, scaled, biased) = (Activation::SwiGlu, false, false);
         of(
@@ -111,6 +119,8 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             let routing = Routing::new(8, 3, 13, Random);
             let case = CombineCase { shared, values, ..combine(routing, 200) };
             cases.push(of(Size::Quick, case));
+            let case = CombineCase { scaled: true, biased: true, ..case };
+            cases.push(of(Size::Quick, case));
         }
         for &(experts, k, tokens, width, choice, gap, offset) in &COMBINES[1..9] {
             let routing = Routing::new(experts, k, tokens, choice);
@@ -167,7 +177,7 @@ fn activations(cases: &mut Vec<Case>) {
             if order == GateUpOrder::UpOnly && !activation.works_without_gates() {
                 continue;
             }
-            for fused in [None, Some(Layout::D4), Some(Layout::DS4), Some(Layout::D2S6)] {
+            for fused in fused() {
                 let case = SwiGluCase {
                     routing: Routing::new(8, 2, 13, Random),
                     ffn: 300,
@@ -181,8 +191,9 @@ fn activations(cases: &mut Vec<Case>) {
                     offset: 0,
                 };
                 let mut add = |case| cases.push(of(Size::Quick, case));
-                for &values in VALUES {
-                    add(SwiGluCase { values, ..case });
+                // Plain SwiGLU of all values stands above.
+                if activation != Activation::SwiGlu {
+                    VALUES.iter().for_each(|&values| add(SwiGluCase { values, ..case }));
                 }
                 for (scaled, biased) in [(true, false), (false, true), (true, true)] {
                     add(SwiGluCase { scaled, biased, ..case });

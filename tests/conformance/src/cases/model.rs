@@ -47,6 +47,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         ModelStep::Norm(NormForm::Plain, 0),
         ModelStep::Norm(NormForm::Rms, 0),
         ModelStep::Norm(NormForm::Layer, 0),
+        ModelStep::Norm(NormForm::L2, 0),
         ModelStep::AddNorm(NormForm::Rms),
         ModelStep::AddNorm(NormForm::Layer),
         ModelStep::Add,
@@ -54,6 +55,9 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         ModelStep::Scale(12.5),
         ModelStep::Softcap(30.0),
         ModelStep::Gate(1),
+        ModelStep::SiluGate(1),
+        ModelStep::Multiply,
+        ModelStep::Copy,
     ];
     for step in pointwise {
         let of_width = |cols| match step {
@@ -69,10 +73,11 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     }
     // Norms and gates of heads.
     for (group, heads) in [(64, 9), (100, 3), (128, 4), (256, 3), (257, 2)] {
-        for form in [NormForm::Plain, NormForm::Rms] {
+        for form in [NormForm::Plain, NormForm::Rms, NormForm::L2] {
             push(ModelStep::Norm(form, group), (5, group * heads, 1, 0), Values::Wide);
         }
         push(ModelStep::Gate(group), (5, group * heads, 1, 0), Values::Normal);
+        push(ModelStep::SiluGate(group), (5, group * heads, 1, 0), Values::Normal);
     }
     for pairs in [Pairs::Interleaved, Pairs::Halves] {
         for (head, turned) in

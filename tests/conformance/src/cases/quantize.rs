@@ -1,6 +1,7 @@
 //! q8_1 in its three layouts and three ways.
 
 use strata_core::Layout;
+use strata_core::q8_1::{Headers, Sums};
 use strata_core::rows::RowFormat;
 
 use super::of;
@@ -59,15 +60,17 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         cases.extend(Layout::ALL.map(|layout| of(Size::Quick, Q8Vector { input, layout })));
     }
     cases.extend(act_vectors());
-    for layout in Layout::ALL {
+    // Sums of codes where there are sums; shapes and places are those of any.
+    let all = Layout::ALL.map(Headers::from).into_iter();
+    for headers in all.chain([Layout::DS4, Layout::D2S6].map(|layout| layout.with(Sums::Codes))) {
         for &(rows, cols) in IDENTITY {
-            let case = QuantCase::new(layout, QuantRows::Identity(rows), cols);
+            let case = QuantCase::new(headers, QuantRows::Identity(rows), cols);
             cases.push(of(Size::Quick, QuantCase { report: true, ..case }));
         }
         for &(experts, k, tokens, cols, choice) in ROUTED {
             let routing = Routing::new(experts, k, tokens, choice);
             for rows in [QuantRows::Gather(routing), QuantRows::Scatter(routing)] {
-                let case = QuantCase { report: true, ..QuantCase::new(layout, rows, cols) };
+                let case = QuantCase { report: true, ..QuantCase::new(headers, rows, cols) };
                 cases.push(of(Size::Quick, case));
             }
         }
@@ -77,7 +80,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         for values in Values::ALL {
             for rows in ways {
                 for report in [false, true] {
-                    let case = QuantCase::new(layout, rows, 580);
+                    let case = QuantCase::new(headers, rows, 580);
                     cases.push(of(Size::Quick, QuantCase { values, report, ..case }));
                 }
             }
@@ -85,23 +88,23 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         for &(gap, offset) in PLACES {
             for rows in ways {
                 for cols in [200, 203, 512] {
-                    let case = QuantCase::new(layout, rows, cols);
+                    let case = QuantCase::new(headers, rows, cols);
                     let values = Values::Mixed;
                     cases.push(of(Size::Quick, QuantCase { gap, offset, values, ..case }));
                 }
             }
         }
         for rows in ways {
-            let case = QuantCase::new(layout, rows, 300);
+            let case = QuantCase::new(headers, rows, 300);
             cases.push(of(Size::Quick, QuantCase { launches: 3, report: true, ..case }));
         }
         // The model's own, at the size of a chunk.
         let routing = Routing::new(512, 10, 8192, Random);
         for rows in [QuantRows::Gather(routing), QuantRows::Scatter(routing)] {
-            let case = QuantCase::new(layout, rows, 640);
+            let case = QuantCase::new(headers, rows, 640);
             cases.push(of(Size::Full, QuantCase { values: Values::Mixed, report: true, ..case }));
         }
-        let case = QuantCase::new(layout, QuantRows::Identity(8192), 2560);
+        let case = QuantCase::new(headers, QuantRows::Identity(8192), 2560);
         cases.push(of(Size::Full, QuantCase { values: Values::Mixed, ..case }));
     }
 }

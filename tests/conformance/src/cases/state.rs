@@ -6,7 +6,7 @@ use strata_core::{Layout, WeightType};
 
 use crate::ops::{
     Concurrent, CopyCase, DropInFlight, HandedOver, LayerCase, LayerShape, MapCase, MmqCase,
-    QuantCase, QuantRows, RowMode, Runs, Streams, TooMuch,
+    QuantCase, QuantRows, RowMode, Runs, ScoresOverwritten, Streams, TooMuch,
 };
 use crate::values::{Choice, Routing};
 use crate::{Case, Op, Size};
@@ -18,7 +18,7 @@ fn map() -> MapCase {
 }
 
 fn scatter(layout: Layout) -> QuantCase {
-    QuantCase::new(layout, QuantRows::Scatter(Routing::new(64, 10, 50, Choice::Random)), 128)
+    QuantCase::new(layout.into(), QuantRows::Scatter(Routing::new(64, 10, 50, Choice::Random)), 128)
 }
 
 fn product(ty: WeightType, mode: RowMode) -> MmqCase {
@@ -91,6 +91,11 @@ pub(super) fn add(cases: &mut Vec<Case>) {
     for (by_event, how) in [(false, ""), (true, "-by-event")] {
         let op = HandedOver { routing: MANY, turns: 6, by_event };
         cases.push(named(format!("streams=2/map-handed-over{how}"), op));
+    }
+    for (experts, k, tokens) in [(512, 10, 4096), (64, 64, 4096)] {
+        let routing = Routing::new(experts, k, tokens, Choice::Random);
+        let op = ScoresOverwritten { routing, rounds: 20 };
+        cases.push(named(format!("scores-overwritten/E={experts},k={k}/T={tokens}"), op));
     }
     for (ty, rounds) in [(Q8_0, 4), (Q4_K, 4)] {
         let op = DropInFlight { ty, rows: 300, m: 257, cols: 1024, rounds };

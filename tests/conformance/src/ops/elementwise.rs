@@ -1,12 +1,12 @@
 //! SwiGLU, fused and not, and combine.
 
-use strata_core::Layout;
 use strata_core::activation::Activation;
 use strata_core::backend::Report;
 use strata_core::backend::ops::{
     Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, QuantizeRows, SharedOutput, SwiGlu,
     SwiGluQuantize,
 };
+use strata_core::q8_1::{Headers, Sums};
 
 use super::{InMatrix, Mapped, report_output};
 use crate::poisoned::{OutMatrix, OutQ8};
@@ -22,8 +22,8 @@ pub struct SwiGluCase {
     pub ffn: usize,
     /// How gate and up are ordered.
     pub order: GateUpOrder,
-    /// The layout to quantize in, fused; f32 where there is none.
-    pub fused: Option<Layout>,
+    /// The headers to quantize with, fused; f32 where there is none.
+    pub fused: Option<Headers>,
     /// Hidden values from gate and up.
     pub activation: Activation,
     /// Whether experts have scales.
@@ -42,7 +42,12 @@ impl std::fmt::Display for SwiGluCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { routing, ffn, order, fused, activation, values, gap, offset, .. } = self;
         match fused {
-            Some(layout) => write!(f, "swiglu-quantize/{layout}/")?,
+            Some(Headers { layout, sums: Sums::Values }) => {
+                write!(f, "swiglu-quantize/{layout}/")?;
+            }
+            Some(Headers { layout, sums: Sums::Codes }) => {
+                write!(f, "swiglu-quantize/{layout}/sums-of-codes/")?;
+            }
             None => f.write_str("swiglu/")?,
         }
         f.write_str(match order {
@@ -85,12 +90,12 @@ impl Op for SwiGluCase {
             let bias = if self.biased { Some(bias.view()?) } else { None };
             gate_up = gate_up.per_expert(PerExpert { scale, bias, map })?;
         }
-        let Some(layout) = self.fused else {
+        let Some(headers) = self.fused else {
             let mut out = OutMatrix::new(backend, rows, ffn, ffn + gap, offset)?;
             SwiGlu::new(gate_up, out.view()?)?.launch(backend)?;
             return Ok(vec![out.read(backend, "hidden")?]);
         };
-        let mut out = OutQ8::new(backend, layout, rows, ffn)?;
+        let mut out = OutQ8::new(backend, headers, rows, ffn)?;
         let mut report = Report::new(backend)?;
         let to = Some(&mut report);
         if stage.plain {
@@ -193,11 +198,13 @@ impl Op for CombineCase {
         let (scale, bias) = (of_experts(23, 1)?, of_experts(24, width)?);
         let scale = if self.scaled { Some(scale.view()?) } else { None };
         let bias = if self.biased { Some(bias.view()?) } else { None };
+        let mut report = Report::new(backend)?;
         Combine::new(y.view()?, &mapped.map, routes, shared, out.view()?)?
             .per_expert(scale, bias)?
             .options(self.options)
+            .report(Some(&mut report))
             .launch(backend)?;
-        Ok(vec![out.read(backend, "tokens")?])
+        Ok(vec![out.read(backend, "tokens")?, report_output(backend, &report)?])
     }
 }
 

@@ -10,10 +10,10 @@ use crate::poisoned::OutQ8;
 use crate::{Op, Outputs, Stage};
 use strata_core::backend::ops::QuantizeRows;
 
-/// The bytes of a file of `tests/vectors`.
+/// The bytes of a file of `vectors/`.
 macro_rules! vector {
     ($path:expr) => {
-        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/", $path))
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/vectors/", $path))
     };
 }
 
@@ -210,7 +210,7 @@ pub fn weights(ty: WeightType, source: &str) -> (&'static [u8], &'static [u8]) {
                         vector!(concat!("weights/", $name, ".random.f32")),
                     ),
                 )*
-                (other, _) => panic!("{other} has no vectors in tests/vectors/weights"),
+                (other, _) => panic!("{other} has no vectors in vectors/weights"),
             }
         };
     }

@@ -3,10 +3,12 @@
 use strata_core::backend::ops::{GateUpOrder, MatrixMut};
 use strata_core::backend::{Backend, DeviceRoutes};
 use strata_core::format::random_blocks;
+use strata_core::numerics::f16_to_f32;
 use strata_core::prefill::{
     Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
     Tensor, Workspace,
 };
+use strata_core::q8_1::Sums;
 use strata_core::routing::{Map, RouterBias, RouterOptions, Routes};
 use strata_core::{Result, WeightType, reference};
 
@@ -68,6 +70,24 @@ pub enum Trouble {
     Row(usize, f32),
     /// One score of this token is this.
     Score(usize, f32),
+    /// The first block of this tensor of Q8_0, of its first expert, has a scale of these f16 bits.
+    Weights(&'static str, u16),
+    /// The first weight of the shared expert's gate is this.
+    SharedGate(f32),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Input(token, value) => write!(f, "input-{token}={value}"),
+            Self::Row(token, value) => write!(f, "row-{token}={value:e}"),
+            Self::Score(token, value) => write!(f, "score-{token}={value}"),
+            Self::Weights(what, scale) => {
+                write!(f, "{}={}", what.replace(' ', "-"), f16_to_f32(*scale))
+            }
+            Self::SharedGate(value) => write!(f, "shared-gate-weight={value}"),
+        }
+    }
 }
 
 /// A call of a layer.
@@ -93,6 +113,8 @@ pub struct LayerCase {
     pub chunk: Chunk,
     /// Whether SwiGLU and quantization are one step.
     pub fused: bool,
+    /// What the sums of quantized activations are of.
+    pub sums: Sums,
     /// Whether non-finite values are errors.
     pub checked: bool,
     /// Calls in a row, in one workspace.
@@ -115,6 +137,7 @@ impl LayerCase {
             mode: QuantMode::Scatter,
             chunk: Chunk::Tokens(8192),
             fused: true,
+            sums: Sums::Values,
             checked: true,
             calls: 1,
             trouble: None,
@@ -138,7 +161,7 @@ impl LayerCase {
                 Trouble::Row(token, value) => {
                     x[token * self.shape.width..][..self.shape.width].fill(value);
                 }
-                Trouble::Score(..) => {}
+                Trouble::Score(..) | Trouble::Weights(..) | Trouble::SharedGate(_) => {}
             }
         }
         x
@@ -173,7 +196,15 @@ impl LayerCase {
         let LayerShape { experts, k, width, ffn, gate, up, down, order } = self.shape;
         let tensor = |part: Part| {
             let Part { ty, experts, rows, cols, .. } = part;
-            Tensor::dense(backend, part.what, part.blocks().into(), ty, experts, rows, cols)
+            let mut blocks = part.blocks();
+            for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+                if let Trouble::Weights(what, scale) = *trouble
+                    && what == part.what
+                {
+                    blocks[..2].copy_from_slice(&scale.to_le_bytes());
+                }
+            }
+            Tensor::dense(backend, part.what, blocks.into(), ty, experts, rows, cols)
         };
         let gate_up = match up {
             Some(up) => GateUpWeights::Separate {
@@ -186,7 +217,7 @@ impl LayerCase {
             },
         };
         let down = tensor(Part::new("down", down, experts, width, ffn, 11))?;
-        let mut layer = MoeLayer::new(gate_up, down, k)?;
+        let mut layer = MoeLayer::new(gate_up, down, k)?.with_sums(self.sums);
         if self.source == Source::Router {
             let router = Router::new(backend, &self.router_weights(), experts, width)?;
             layer = layer.with_router(router, &self.router)?;
@@ -198,7 +229,15 @@ impl LayerCase {
             };
             let down = tensor(Part::new("shared down", ty, 1, width, ffn, 14))?;
             let gate = match gated {
-                true => Some(Router::new(backend, &Values::Normal.fill(15, 1, width), 1, width)?),
+                true => {
+                    let mut gate = Values::Normal.fill(15, 1, width);
+                    for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+                        if let Trouble::SharedGate(value) = *trouble {
+                            gate[0] = value;
+                        }
+                    }
+                    Some(Router::new(backend, &gate, 1, width)?)
+                }
                 false => None,
             };
             layer = layer.with_shared(SharedExpert { gate_up, down, gate })?;
@@ -277,10 +316,11 @@ impl Part {
     }
 
     /// The product with one expert's matrix by the reference, on `x` rows of `cols`.
-    fn multiply(&self, expert: usize, x: &[f32]) -> Vec<f32> {
+    fn multiply(&self, expert: usize, x: &[f32], sums: Sums) -> Vec<f32> {
         let row = self.ty.row_bytes(self.cols).expect("the table's columns are whole blocks");
         let rows = x.len() / self.cols;
-        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, self.ty.layout());
+        let headers = self.ty.layout().with(sums);
+        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, headers);
         let read: Vec<usize> = (0..rows).collect();
         let weights = &self.blocks()[expert * self.rows * row..][..self.rows * row];
         reference::mmq(self.ty, weights, self.rows, self.cols, row, &q8, rows, &read)
@@ -310,6 +350,9 @@ impl std::fmt::Display for LayerCase {
         }
         write!(f, "/{}/{}/chunk={}", self.values, self.mode.name(), self.chunk)?;
         f.write_str(if self.fused { "/fused" } else { "/unfused" })?;
+        if self.sums == Sums::Codes {
+            f.write_str("/sums-of-codes")?;
+        }
         f.write_str(if self.checked { "/checked" } else { "/unchecked" })?;
         if self.gap > 0 {
             write!(f, "/stride={}", width + self.gap)?;
@@ -382,13 +425,13 @@ pub fn host_layer(case: &LayerCase) -> Vec<f32> {
         let mut gate_up = vec![0.0; rows * 2 * ffn];
         let mut column = 0;
         for part in parts {
-            let y = part.multiply(expert, x);
+            let y = part.multiply(expert, x, case.sums);
             for (row, y) in y.chunks_exact(part.rows).enumerate() {
                 gate_up[row * 2 * ffn + column..][..part.rows].copy_from_slice(y);
             }
             column += part.rows;
         }
-        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order))
+        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order), case.sums)
     };
     let (parts, order) = match up {
         Some(up) => (

@@ -31,7 +31,9 @@ pub use quantize::{QuantCase, QuantRows};
 pub use refuse::RefuseCase;
 pub(crate) use refuse::table as refuse_table;
 pub use routing::{MapCase, RouterCase, Scores, TopKCase};
-pub use state::{Concurrent, CopyCase, DropInFlight, HandedOver, Runs, Streams, TooMuch};
+pub use state::{
+    Concurrent, CopyCase, DropInFlight, HandedOver, Runs, ScoresOverwritten, Streams, TooMuch,
+};
 
 use strata_core::Result;
 use strata_core::backend::ops::{MapRoutes, Matrix};

@@ -44,6 +44,12 @@ pub enum ModelStep {
     Softcap(f32),
     /// A gate for so many columns each.
     Gate(usize),
+    /// The same by SiLU.
+    SiluGate(usize),
+    /// A factor of its own for each value.
+    Multiply,
+    /// Other values in place of those there are.
+    Copy,
     /// Heads of so many values, of which so many pairs turn.
     Rope(Pairs, usize, usize),
     /// A product with so many rows of floats.
@@ -59,6 +65,8 @@ pub enum NormForm {
     Rms,
     /// With mean and bias.
     Layer,
+    /// By the length.
+    L2,
 }
 
 /// A step over `rows` rows of `cols` values.
@@ -85,6 +93,7 @@ impl std::fmt::Display for ModelCase {
             NormForm::Plain => "plain",
             NormForm::Rms => "rms",
             NormForm::Layer => "layer",
+            NormForm::L2 => "l2",
         };
         match step {
             ModelStep::Embed(stored, table, scale) => {
@@ -102,6 +111,9 @@ impl std::fmt::Display for ModelCase {
             ModelStep::Scale(factor) => write!(f, "pointwise/scale={factor}")?,
             ModelStep::Softcap(cap) => write!(f, "pointwise/softcap={cap}")?,
             ModelStep::Gate(columns) => write!(f, "pointwise/gate={columns}")?,
+            ModelStep::SiluGate(columns) => write!(f, "pointwise/silu-gate={columns}")?,
+            ModelStep::Multiply => f.write_str("pointwise/multiply")?,
+            ModelStep::Copy => f.write_str("pointwise/copy")?,
             ModelStep::Rope(pairs, head, turned) => {
                 let pairs = if *pairs == Pairs::Halves { "halves" } else { "interleaved" };
                 write!(f, "rope/{pairs}/head={head},pairs={turned}")?;
@@ -205,10 +217,23 @@ impl Op for ModelCase {
                 out.set(backend, &x)?;
                 Pointwise::new(out.view()?, By::Softcap(cap))?.launch(backend)?;
             }
-            ModelStep::Gate(columns) => {
+            ModelStep::Gate(columns) | ModelStep::SiluGate(columns) => {
                 out.set(backend, &x)?;
                 let gate = matrix(2, rows, cols / columns)?;
-                Pointwise::new(out.view()?, By::SigmoidGate(gate.view()?))?.launch(backend)?;
+                let by = match step {
+                    ModelStep::Gate(_) => By::SigmoidGate(gate.view()?),
+                    _ => By::SiluGate(gate.view()?),
+                };
+                Pointwise::new(out.view()?, by)?.launch(backend)?;
+            }
+            ModelStep::Multiply | ModelStep::Copy => {
+                out.set(backend, &x)?;
+                let y = matrix(2, rows, cols)?;
+                let by = match step {
+                    ModelStep::Copy => By::Copy(y.view()?),
+                    _ => By::Multiply(y.view()?),
+                };
+                Pointwise::new(out.view()?, by)?.launch(backend)?;
             }
             ModelStep::Rope(pairs, head, turned) => {
                 out.set(backend, &x)?;
@@ -238,6 +263,7 @@ fn kind((form, weight, bias): &Weighted) -> NormKind<'_> {
         NormForm::Plain => NormKind::Rms(None),
         NormForm::Rms => NormKind::Rms(Some(weight.view())),
         NormForm::Layer => NormKind::Layer(weight.view(), bias.view()),
+        NormForm::L2 => NormKind::L2,
     }
 }
 

@@ -1,8 +1,8 @@
 //! q8_1 of rows: in place, gathered, scattered.
 
-use strata_core::Layout;
 use strata_core::backend::Report;
 use strata_core::backend::ops::{QuantizeRows, QuantizeScatter};
+use strata_core::q8_1::{Headers, Sums};
 
 use super::{InMatrix, Mapped, report_output};
 use crate::poisoned::OutQ8;
@@ -24,7 +24,7 @@ pub enum QuantRows {
 #[derive(Debug, Clone, Copy)]
 pub struct QuantCase {
     /// What the headers hold.
-    pub layout: Layout,
+    pub headers: Headers,
     /// How rows correspond.
     pub rows: QuantRows,
     /// Columns.
@@ -45,9 +45,9 @@ pub struct QuantCase {
 
 impl QuantCase {
     /// A dense, aligned input of normal values.
-    pub const fn new(layout: Layout, rows: QuantRows, cols: usize) -> Self {
+    pub const fn new(headers: Headers, rows: QuantRows, cols: usize) -> Self {
         let (values, seed) = (Values::Normal, 1);
-        Self { layout, rows, cols, values, gap: 0, offset: 0, report: false, launches: 1, seed }
+        Self { headers, rows, cols, values, gap: 0, offset: 0, report: false, launches: 1, seed }
     }
 
     /// Tokens of the input.
@@ -61,7 +61,10 @@ impl QuantCase {
 
 impl std::fmt::Display for QuantCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "quantize/{}/", self.layout)?;
+        write!(f, "quantize/{}/", self.headers.layout)?;
+        if self.headers.sums == Sums::Codes {
+            f.write_str("sums-of-codes/")?;
+        }
         match self.rows {
             QuantRows::Identity(rows) => write!(f, "identity/T={rows}")?,
             QuantRows::Gather(routing) => write!(f, "gather/{routing}")?,
@@ -97,7 +100,7 @@ impl Op for QuantCase {
             }
         };
         let rows = mapped.as_ref().map_or(tokens, |mapped| mapped.map.rows());
-        let mut out = OutQ8::new(backend, self.layout, rows, self.cols)?;
+        let mut out = OutQ8::new(backend, self.headers, rows, self.cols)?;
         let mut report = Report::new(backend)?;
         for _ in 0..self.launches {
             let report = self.report.then_some(&mut report);

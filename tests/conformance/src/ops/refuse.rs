@@ -193,7 +193,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
         case(
             "map/too-many-rows",
             |b| RoutingMap::with_capacity(b.backend, 1 << 29, 8, 8).map(drop),
-            "routed rows (tokens x k): given 536870912 x 8, expected below 2^30 tokens and 2^31 rows",
+            "routed rows (tokens x k): given 536870912 x 8, expected below 2^29 tokens and 2^31 rows",
         ),
         case(
             "map/other-k",

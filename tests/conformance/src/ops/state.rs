@@ -2,10 +2,11 @@
 //! two threads, and memory that is let go of while it is in use.
 
 use strata_core::backend::ops::{
-    MapRoutes, Matrix, Product, Q8Rows, QuantizeScatter, Rows, Weights,
+    MapRoutes, Matrix, Product, Q8Rows, QuantizeScatter, Rows, TopK, Weights,
 };
 use strata_core::backend::{Backend, DeviceRoutes, RoutingMap};
 use strata_core::prefill::{Options, Workspace};
+use strata_core::routing::RouterOptions;
 use strata_core::{Error, Layout, WeightType};
 
 use super::LayerCase;
@@ -238,6 +239,46 @@ impl Op for HandedOver {
             outputs.push(out.read(reads, "q8_1 rows")?);
         }
         Ok(outputs)
+    }
+}
+
+/// Scores that another stream writes over while a top-k reads them: the weights may be anything,
+/// the ids name experts all the same, as maps and products index by them.
+pub struct ScoresOverwritten {
+    /// Tokens, experts and k.
+    pub routing: Routing,
+    /// Launches.
+    pub rounds: usize,
+}
+
+impl Op for ScoresOverwritten {
+    fn run(&self, stage: &Stage<'_>) -> Outputs {
+        let backend = stage.backend;
+        let other = backend.fork()?;
+        let Routing { tokens, k, experts, .. } = self.routing;
+        let values = Values::Normal.fill(1, tokens, experts);
+        let (mut outside, rounds) = (0, if stage.plain { 1 } else { self.rounds });
+        for _ in 0..rounds {
+            let mut scores = backend.from_slice(&values)?;
+            let mut routes = DeviceRoutes::with_capacity(backend, tokens, k, experts)?;
+            routes.wipe(backend, POISON)?;
+            backend.synchronize()?;
+            let view = Matrix::dense("scores", &scores, tokens, experts)?;
+            TopK::new(view, &RouterOptions::SOFTMAX_OF_CHOSEN, &mut routes)?.launch(backend)?;
+            // Buffers of values are not tracked: nothing orders these behind the launch. First all
+            // are the same, then NaN, then minus infinity and large by turns.
+            for byte in [0x00, 0xff, 0x7f, 0x00, 0xff] {
+                other.fill(&mut scores, byte)?;
+            }
+            other.synchronize()?;
+            let ids = backend.download(routes.view().ids())?;
+            outside += ids.iter().filter(|&&id| id < 0 || id as usize >= experts).count();
+        }
+        Ok(vec![Output::text("ids outside", &outside.to_string(), "0")])
+    }
+
+    fn guarded(&self) -> bool {
+        false
     }
 }
 

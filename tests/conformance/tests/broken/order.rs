@@ -1,7 +1,12 @@
 //! What failed streams, and those that nobody waited for, were to write is not used.
 
 use strata_conformance::ReferenceBackend;
-use strata_core::backend::{Backend, Buffer, DeviceRoutes, Event, HostBytes, RoutingMap, ops};
+use strata_core::attention::{AttentionShape, PAGE, Pairs, Reach};
+use strata_core::backend::{
+    Backend, BatchLimits, Buffer, DeviceRoutes, Event, HostBytes, KvCache, RoutingMap, TokenBatch,
+    ops,
+};
+use strata_core::floats::FloatType;
 use strata_core::routing::{RouterOptions, Routes};
 use strata_core::{Error, Layout, Result, WeightType, q8_1};
 use strata_cpu::{CpuBackend, CpuOptions};
@@ -82,6 +87,17 @@ fn a_map_that_failed_maps_nothing() -> Result<()> {
 const CALLS: [&str; 8] =
     ["import", "upload", "download", "fill", "copy", "synchronize", "record", "wait"];
 
+/// One head.
+const SHAPE: AttentionShape = AttentionShape {
+    heads: 1,
+    kv_heads: 1,
+    key: WIDTH,
+    value: WIDTH,
+    scale: 0.125,
+    softcap: None,
+    reach: Reach::All,
+};
+
 /// What they work on.
 struct Operands {
     x: Buffer<f32>,
@@ -90,6 +106,8 @@ struct Operands {
     routes: DeviceRoutes,
     map: RoutingMap,
     event: Event,
+    batch: TokenBatch,
+    cache: KvCache,
 }
 
 impl Operands {
@@ -100,13 +118,18 @@ impl Operands {
         ops::MapRoutes::new(routes.view(), &mut map)?.launch(backend)?;
         let (x, y) = (backend.from_slice(&floats)?, backend.from_slice(&floats)?);
         let bytes = backend.alloc(q8_1::bytes(TOKENS * K, WIDTH)?)?;
+        let limits = BatchLimits { vocabulary: 2, sequences: 1, pages_per_sequence: 1, pages: 1 };
+        let mut batch = TokenBatch::with_capacity(backend, TOKENS, limits)?;
+        batch.set_pages(backend, &[0])?;
+        batch.set(backend, &[0, 1], &[0, 0], &[0, 1])?;
+        let cache = KvCache::new(backend, SHAPE.layout(), 1)?;
         backend.synchronize()?;
         let event = backend.record()?;
-        Ok(Self { x, y, bytes, routes, map, event })
+        Ok(Self { x, y, bytes, routes, map, event, batch, cache })
     }
 
     fn call(&mut self, name: &str, backend: &dyn Backend) -> Result<()> {
-        let Self { x, y, bytes, routes, map, event } = self;
+        let Self { x, y, bytes, routes, map, event, batch, cache } = self;
         let q8 = |bytes, rows, cols| ops::Q8RowsMut::new(bytes, Layout::D4, rows, cols);
         let out = |y, rows, cols| ops::MatrixMut::dense("out", y, rows, cols);
         let rows = |rows, cols| ops::Matrix::dense("x", &*x, rows, cols);
@@ -150,6 +173,43 @@ impl Operands {
             "combine" => {
                 let (x, out) = (rows(TOKENS * K, WIDTH)?, out(y, TOKENS, WIDTH)?);
                 ops::Combine::new(x, map, routes.view(), None, out)?.launch(backend)
+            }
+            "embed" => {
+                let table = ops::FloatMatrix::new("table", &*bytes, FloatType::F32, 2, WIDTH)?;
+                let out = out(y, TOKENS, WIDTH)?;
+                ops::Embed::new(ops::Table::Floats(table), batch, None, out)?.launch(backend)
+            }
+            "float product" => {
+                let weights = ops::FloatMatrix::new("weights", &*bytes, FloatType::F32, 2, WIDTH)?;
+                let out = out(y, TOKENS, 2)?;
+                ops::FloatProduct::new(rows(TOKENS, WIDTH)?, weights, out)?.launch(backend)
+            }
+            "norm" => {
+                let (x, out) = (rows(TOKENS, WIDTH)?, out(y, TOKENS, WIDTH)?);
+                ops::Norm::new(x, ops::NormKind::Rms(None), WIDTH, 1e-5, out)?.launch(backend)
+            }
+            "add + norm" => {
+                let mut sum = backend.alloc(TOKENS * WIDTH)?;
+                let (sum, out) = (out(&mut sum, TOKENS, WIDTH)?, out(y, TOKENS, WIDTH)?);
+                let kind = ops::NormKind::Rms(None);
+                ops::AddNorm::new(sum, rows(TOKENS, WIDTH)?, kind, 1e-5, out)?.launch(backend)
+            }
+            "pointwise" => {
+                let by = ops::By::Add(rows(TOKENS, WIDTH)?);
+                ops::Pointwise::new(out(y, TOKENS, WIDTH)?, by)?.launch(backend)
+            }
+            "rope" => {
+                let table = rows(PAGE, 1)?;
+                let values = out(y, TOKENS, 2)?;
+                ops::Rope::new(values, 2, table, table, Pairs::Halves, batch)?.launch(backend)
+            }
+            "append" => {
+                let (keys, values) = (rows(TOKENS, SHAPE.key)?, rows(TOKENS, SHAPE.value)?);
+                ops::AppendKv::new(keys, values, batch, cache)?.launch(backend)
+            }
+            "attention" => {
+                let (queries, out) = (rows(TOKENS, SHAPE.key)?, out(y, TOKENS, SHAPE.value)?);
+                ops::Attend::new(SHAPE, queries, None, batch, cache, out)?.launch(backend)
             }
             other => panic!("no call is named {other}"),
         }

@@ -43,7 +43,7 @@ typedef struct Block {
     int device, used;
     struct Block *next;
 } Block;
-typedef struct { int device; char *memory; long id; } Module;
+typedef struct { int device; const unsigned char *elf; size_t bytes; char *memory; long id; } Module; // id: the emulator's, 0 before it is needed
 typedef struct { Module *module; char name[128]; unsigned long kd, kernarg, lds, threads; int n; struct { unsigned at, size; } arg[MAX_ARGS]; } Function;
 typedef struct { struct timespec time; int recorded; } Event;
 
@@ -224,6 +224,8 @@ int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *str
     return e;
 }
 
+int hipMemcpyDtoH(void *to, const void *from, size_t bytes) { return hipMemcpyAsync(to, from, bytes, 0, NULL); }
+
 int hipMemsetAsync(void *to, int byte, size_t bytes, void *stream) {
     (void)stream;
     pthread_mutex_lock(&lock);
@@ -295,6 +297,13 @@ int hipStreamSynchronize(void *stream) {
     return e;
 }
 
+// Streams are not of a device here: the one that asks has it.
+int hipStreamGetDevice(void *stream, int *device) {
+    (void)stream;
+    *device = current;
+    return OK;
+}
+
 int hipStreamWaitEvent(void *stream, Event *event, unsigned flags) {
     (void)stream, (void)flags;
     return event->recorded ? OK : INVALID;
@@ -343,34 +352,38 @@ int hipModuleLoadData(Module **out, const unsigned char *elf) {
     memcpy(&sections, elf + 40, 8);
     memcpy(&size, elf + 58, 2);
     memcpy(&count, elf + 60, 2);
-    size_t bytes = sections + (size_t)size * count;
-    pthread_mutex_lock(&lock);
+    *out = calloc(1, sizeof **out);
+    **out = (Module){current, elf, sections + (size_t)size * count, NULL, 0};
+    return OK;
+}
+
+// Loads it where a kernel or a variable is asked for: an emulator is needed only then.
+static int loaded(Module *m) {
+    if (m->id) return OK;
     // Segments begin on pages of their own: more room than the file takes.
-    size_t room = 2 * bytes + 65536;
-    char *image = NULL, *memory = NULL, line[256];
+    size_t room = 2 * m->bytes + 65536;
+    char *image = NULL, line[256];
     int e = start();
-    if (!e) e = take(bytes, current, &image);
-    if (!e) e = take(room, current, &memory);
-    if (!e) {
-        memcpy(image, elf, bytes);
-        snprintf(line, sizeof line, "load %zu %zu %s %zu %zu\n", (size_t)image, bytes, devices[current].arch, (size_t)memory, room);
-        if (ask(line, sizeof line)) e = BAD_IMAGE;
-        block_of(image)->used = 0;
-    }
-    if (!e) {
-        *out = calloc(1, sizeof **out);
-        **out = (Module){current, memory, atol(line + 3)};
-    }
-    pthread_mutex_unlock(&lock);
-    return e;
+    if (!e) e = take(m->bytes, m->device, &image);
+    if (!e) e = take(room, m->device, &m->memory);
+    if (e) return e;
+    memcpy(image, m->elf, m->bytes);
+    snprintf(line, sizeof line, "load %zu %zu %s %zu %zu\n", (size_t)image, m->bytes, devices[m->device].arch, (size_t)m->memory, room);
+    if (ask(line, sizeof line)) return BAD_IMAGE;
+    block_of(image)->used = 0;
+    m->id = atol(line + 3);
+    return OK;
 }
 
 int hipModuleUnload(Module *module) {
     char line[64];
+    int e = OK;
     pthread_mutex_lock(&lock);
-    snprintf(line, sizeof line, "unload %ld\n", module->id);
-    int e = ask(line, sizeof line) ? INVALID : OK;
-    block_of(module->memory)->used = 0;
+    if (module->id) {
+        snprintf(line, sizeof line, "unload %ld\n", module->id);
+        e = ask(line, sizeof line) ? INVALID : OK;
+        block_of(module->memory)->used = 0;
+    }
     free(module);
     pthread_mutex_unlock(&lock);
     return e;
@@ -379,8 +392,9 @@ int hipModuleUnload(Module *module) {
 int hipModuleGetFunction(Function **out, Module *module, const char *name) {
     char line[4096];
     pthread_mutex_lock(&lock);
+    int e = loaded(module);
     snprintf(line, sizeof line, "function %ld %s\n", module->id, name);
-    int e = ask(line, sizeof line) ? NOT_FOUND : OK;
+    if (!e && ask(line, sizeof line)) e = NOT_FOUND;
     if (!e) {
         Function *f = *out = calloc(1, sizeof *f);
         f->module = module;
@@ -402,8 +416,9 @@ int hipModuleGetFunction(Function **out, Module *module, const char *name) {
 int hipModuleGetGlobal(void **out, size_t *bytes, Module *module, const char *name) {
     char line[1024];
     pthread_mutex_lock(&lock);
+    int e = loaded(module);
     snprintf(line, sizeof line, "symbol %ld %s\n", module->id, name);
-    int e = ask(line, sizeof line) ? NOT_FOUND : OK;
+    if (!e && ask(line, sizeof line)) e = NOT_FOUND;
     if (!e) {
         char *at = line + 3;
         *out = (void *)strtoul(at, &at, 10);
@@ -429,6 +444,12 @@ int hipModuleLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, un
     }
     pthread_mutex_unlock(&lock);
     return e;
+}
+
+int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Function *f, int threads, size_t dynamic_lds) {
+    if (threads < 1 || (unsigned long)threads > f->threads) return INVALID;
+    *blocks = f->lds + dynamic_lds > 65536 ? 0 : 2048 / threads;
+    return OK;
 }
 
 const char *hipGetErrorName(int e) {

@@ -1,7 +1,0 @@
-//! The steps of a whole model: there are no kernels yet, and each says so.
-
-use strata_core::backend::ModelOps;
-
-use crate::CudaBackend;
-
-impl ModelOps for CudaBackend {}
