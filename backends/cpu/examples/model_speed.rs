@@ -27,7 +27,7 @@ fn now() -> Duration {
 fn time(mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
     let (start, mut runs) = (now(), 0.0);
-    while now() - start < Duration::from_millis(400) {
+    while now() - start < Duration::from_millis(150) {
         f()?;
         runs += 1.0;
     }
@@ -107,9 +107,8 @@ fn attention(backend: &dyn Backend, size: usize, group: usize) -> Result<()> {
 }
 
 fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
-    #[allow(non_snake_case)]
-    let ROWS: usize = std::env::var("ROWS").map_or(16384, |v| v.parse().unwrap());
-    const COLS: usize = 4096;
+    const COLS: usize = 2048;
+    const ROWS: usize = 16384;
     let bytes = random_blocks(ty, 1, ROWS * COLS / ty.block_values());
     let weights = backend.from_slice(&bytes)?;
     let view = Weights::dense("weights", &weights, ty, 1, ROWS, COLS)?;
@@ -133,6 +132,25 @@ fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
             Product::new(view, q8, Rows::Dense, out)?.launch(backend)
         })?;
         print!(", {tokens} rows {:4.1}", speed(product));
+    }
+    print!("; GOPS");
+    const FEWER: usize = 1024;
+    let bytes = &bytes[..bytes.len() / ROWS * FEWER];
+    let weights = backend.from_slice(bytes)?;
+    let view = Weights::dense("weights", &weights, ty, 1, FEWER, COLS)?;
+    for tokens in [8, 32, 128, 512] {
+        let x = backend.from_slice(&normals(3, tokens * COLS))?;
+        let x = Matrix::dense("x", &x, tokens, COLS)?;
+        let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, COLS)?)?;
+        let to = Q8RowsMut::new(&mut q8, ty.layout(), tokens, COLS)?;
+        QuantizeRows::new(x, to)?.launch(backend)?;
+        let q8 = Q8Rows::new(&q8, ty.layout(), tokens, COLS)?;
+        let mut out = backend.alloc::<f32>(tokens * FEWER)?;
+        let product = time(|| {
+            let out = MatrixMut::dense("out", &mut out, tokens, FEWER)?;
+            Product::new(view, q8, Rows::Dense, out)?.launch(backend)
+        })?;
+        print!(", {tokens} {:.0}", (2 * tokens * FEWER * COLS) as f64 / product * 1e-9);
     }
     println!();
     Ok(())

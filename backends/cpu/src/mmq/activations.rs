@@ -42,8 +42,9 @@ pub(super) struct RoutedRows {
     pub count: usize,
     /// [`WORDS`] words of four codes, in the order in which weights have theirs.
     pub codes: Vec<u32>,
-    /// Where sums of integers start: what the weights' offset brings in too much.
-    pub starts: Vec<i32>,
+    /// Where sums of integers start, less what the weights' offset brings in: one for each
+    /// [`Shape::part`] values, an i32 or two i16.
+    pub starts: Vec<u32>,
     /// [`SCALES`] scales.
     pub scales: Vec<f32>,
     /// Sums, one per minimum of the weights.
@@ -71,7 +72,7 @@ impl RoutedRows {
     ) -> Result<()> {
         let slabs = cols.div_ceil(SLAB) * count;
         shared.reserve(&mut self.codes, slabs * WORDS)?;
-        shared.reserve(&mut self.starts, slabs * shape.runs())?;
+        shared.reserve(&mut self.starts, slabs * shape.starts())?;
         shared.reserve(&mut self.scales, slabs * SCALES)?;
         shared.reserve(&mut self.sums, slabs * shape.sums())
     }
@@ -87,7 +88,7 @@ impl RoutedRows {
         self.count = rows.len();
         let slabs = activations.cols.div_ceil(SLAB);
         self.codes.resize(slabs * self.count * WORDS, 0);
-        self.starts.resize(slabs * self.count * shape.runs(), 0);
+        self.starts.resize(slabs * self.count * shape.starts(), 0);
         self.scales.resize(slabs * self.count * SCALES, 0.0);
         self.sums.resize(slabs * self.count * shape.sums(), 0.0);
         simd.run(Spread { to: self, activations, rows, shape });
@@ -125,12 +126,9 @@ impl Work for Spread<'_> {
                     4 => spread_codes::<4>(codes, words),
                     _ => spread_codes::<8>(codes, words),
                 }
-                let at = (slab * count + i) * shape.runs() + half * shape.runs() / 2;
-                let starts = &mut to.starts[at..at + shape.runs() / 2];
-                match shape.run {
-                    16 => spread_starts::<16>(codes, shape.offset, starts),
-                    _ => spread_starts::<32>(codes, shape.offset, starts),
-                }
+                let at = (slab * count + i) * shape.starts() + half * shape.starts() / 2;
+                let starts = &mut to.starts[at..at + shape.starts() / 2];
+                spread_starts(words, shape, starts);
                 let at = (slab * count + i) * SCALES + half * SCALES / 2;
                 let scales = &mut to.scales[at..at + SCALES / 2];
                 let at = (slab * count + i) * shape.sums() + half * shape.sums() / 2;
@@ -151,12 +149,29 @@ fn spread_codes<const STEP: usize>(codes: &[u8], words: &mut [u32]) {
     }
 }
 
-/// `-offset` times the sums of codes.
+/// `-offset` times the sums of codes that are multiplied from one start on.
 #[inline(always)]
-fn spread_starts<const RUN: usize>(codes: &[u8], offset: i32, starts: &mut [i32]) {
-    for (start, codes) in starts.iter_mut().zip(codes.as_chunks::<RUN>().0) {
-        let sum: i32 = codes.iter().map(|&code| i32::from(code as i8)).sum();
-        *start = -offset * sum;
+fn spread_starts(words: &[u32], shape: Shape, starts: &mut [u32]) {
+    if shape.offset == 0 {
+        starts.fill(0);
+        return;
+    }
+    // Of a word the sums of its first two codes and of its last two.
+    let halves = |word: u32| {
+        let [a, b, c, d] = word.to_le_bytes().map(|code| i32::from(code as i8));
+        [a + b, c + d]
+    };
+    for (start, words) in starts.iter_mut().zip(words.chunks_exact(shape.part / 4)) {
+        let mut sums = [0; 2];
+        for &word in words {
+            let [first, last] = halves(word);
+            sums = [sums[0] + first, sums[1] + last];
+        }
+        let [first, last] = sums.map(|sum| -shape.offset * sum);
+        *start = match shape.halves {
+            true => (first as u32 & 0xffff) | (last as u32) << 16,
+            false => (first + last) as u32,
+        };
     }
 }
 

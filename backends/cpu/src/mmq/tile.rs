@@ -11,7 +11,7 @@ use super::weights::WeightTile;
 use super::{SLAB, VECTORS};
 use crate::isa::Work;
 use crate::memory::Parts;
-use crate::simd::{Simd, depth};
+use crate::simd::Simd;
 
 /// What the kernels need to know of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,12 @@ pub(super) struct Shape {
     pub offset: i32,
     /// See [`Lanes::STEP`].
     pub step: usize,
+    /// Values whose products are summed from one start on: a run, or what fits two i16.
+    pub part: usize,
+    /// Whether sums start as two i16.
+    pub halves: bool,
+    /// The most routed rows at a time: sums of runs and sums over them, both in registers.
+    pub rows: usize,
 }
 
 impl Shape {
@@ -37,10 +43,11 @@ impl Shape {
             Some(values) => values,
             None => 0,
         };
+        let run = if F::GROUP == 16 || sub == 16 { 16 } else { 32 };
         Self {
             layout: F::LAYOUT,
             group: F::GROUP,
-            run: if F::GROUP == 16 || sub == 16 { 16 } else { 32 },
+            run,
             sub,
             min: match F::MIN_GROUP {
                 Some(values) => values,
@@ -48,7 +55,20 @@ impl Shape {
             },
             offset: Codes::<F>::offset::<S>(),
             step: F::STEP,
+            part: 4 * Codes::<F>::words::<S>(run),
+            halves: S::HALVES && F::MOST.is_some(),
+            rows: match Codes::<F>::words::<S>(run) {
+                ..8 if S::HALVES && F::MOST.is_some() => S::ROWS - 1,
+                ..8 if S::BYTES => S::ROWS - 2,
+                _ => S::ROWS,
+            },
         }
+    }
+
+    /// The same where one routed row meets blocks as they are decoded: sums start once for each run.
+    pub(super) const fn one<S: Simd, F: Lanes>() -> Self {
+        let shape = Self::of::<S, F>();
+        Self { part: shape.run, halves: shape.halves && shape.part == shape.run, ..shape }
     }
 
     /// Sub-scales in a slab of one row.
@@ -67,9 +87,9 @@ impl Shape {
         }
     }
 
-    /// Sums of integers in a slab of one row.
-    pub(super) const fn runs(self) -> usize {
-        SLAB / self.run
+    /// Starts of sums of integers in a slab of one row.
+    pub(super) const fn starts(self) -> usize {
+        SLAB / self.part
     }
 }
 
@@ -111,7 +131,7 @@ impl<S: Simd> Kernels<S> {
         let (shape, count) = (self.shape, rows.count);
         let tile_rows = VECTORS * S::LANES;
         // As few steps as there can be, all of about one size.
-        let steps = count.div_ceil(S::ROWS);
+        let steps = count.div_ceil(shape.rows);
         let (size, larger) = (count / steps, count % steps);
         let mut first = 0;
         for step in 0..steps {
@@ -121,9 +141,10 @@ impl<S: Simd> Kernels<S> {
                 weights,
                 codes: &rows.codes[at * WORDS..][..n * WORDS],
                 scales: &rows.scales[at * SCALES..][..n * SCALES],
-                starts: &rows.starts[at * shape.runs()..][..n * shape.runs()],
+                starts: &rows.starts[at * shape.starts()..][..n * shape.starts()],
                 sums: &rows.sums[at * shape.sums()..][..n * shape.sums()],
                 values,
+                run_words: shape.run / 4,
                 acc: &mut acc[first * tile_rows..][..n * tile_rows],
             };
             (self.by_count[n - 1])(simd, args);
@@ -137,10 +158,13 @@ struct Args<'a> {
     weights: &'a WeightTile,
     codes: &'a [u32],
     scales: &'a [f32],
-    starts: &'a [i32],
+    starts: &'a [u32],
     sums: &'a [f32],
     /// Values of this slab: 256, or fewer in the last.
     values: usize,
+    /// Words of a run. The kernel could know; but with sixteen registers a loop of known length is
+    /// unrolled whole, and its operands spilled.
+    run_words: usize,
     acc: &'a mut [f32],
 }
 
@@ -156,12 +180,14 @@ impl<S: Simd, F: Lanes, const N: usize> Work for Kernel<'_, S, F, N> {
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // n and v index registers and memory alike
     fn run(self) {
-        let Args { weights, codes, scales, starts, sums, values, acc } = self.args;
+        let Args { weights, codes, scales, starts, sums, values, run_words, acc } = self.args;
         let shape = const { Shape::of::<S, F>() };
         let rows = VECTORS * S::LANES;
+        let run_words = if S::HALVES { run_words } else { shape.run / 4 };
+        assert!(run_words <= shape.run / 4);
         assert!(values <= SLAB && values.is_multiple_of(32) && weights.has(rows, shape));
         assert!(codes.len() == N * WORDS && scales.len() == N * SCALES);
-        assert!(starts.len() == N * shape.runs() && sums.len() == N * shape.sums());
+        assert!(starts.len() == N * shape.starts() && sums.len() == N * shape.sums());
         assert!(acc.len() == N * rows);
         let (words, codes) = (weights.words.as_ptr(), codes.as_ptr());
         let (dw, sub) = (weights.dw.as_ptr(), weights.sub.as_ptr());
@@ -176,63 +202,79 @@ impl<S: Simd, F: Lanes, const N: usize> Work for Kernel<'_, S, F, N> {
             let mut t = [[S::zero(); VECTORS]; N];
             for value in (0..values).step_by(32) {
                 let mut total = [[S::zero(); VECTORS]; N];
+                let mut isum = [[S::zero_i(); VECTORS]; N];
                 for run in value / shape.run..(value + 32) / shape.run {
-                    let mut isum = [[S::zero_i(); VECTORS]; N];
-                    for n in 0..N {
-                        let start = S::splat_i(*starts.add(n * shape.runs() + run) as u32);
-                        isum[n] = [start; VECTORS];
+                    // Sums of halves are multiplied by sub-scales on their way to i32.
+                    let sub_at = |v: usize| run * shape.run / shape.sub * rows + v * S::LANES;
+                    let mut scale = [S::splat_i(0x0001_0001); VECTORS];
+                    if S::HALVES && shape.sub > 0 {
+                        for v in 0..VECTORS {
+                            scale[v] = S::load_i(sub.add(sub_at(v)));
+                        }
+                    }
+                    if !S::HALVES || shape.group == 16 {
+                        isum = [[S::zero_i(); VECTORS]; N];
                     }
                     let first = run * shape.run / 4;
+                    let start = |n: usize, word: usize| {
+                        S::splat_i(*starts.add(n * shape.starts() + 4 * word / shape.part))
+                    };
                     if Codes::<F>::signed::<S>() {
-                        for word in first..first + shape.run / 4 {
+                        for word in first..first + run_words {
                             for v in 0..VECTORS {
                                 let w = S::load_i(words.add(word * rows + v * S::LANES));
                                 for n in 0..N {
                                     let x = S::splat_i(*codes.add(n * WORDS + word));
-                                    isum[n][v] = S::dot_signed(isum[n][v], w, x);
+                                    isum[n][v] = S::dot_signed(isum[n][v], w, x, scale[v]);
                                 }
                             }
                         }
+                    } else if shape.part == shape.run {
+                        let mut s = [[S::zero_i(); VECTORS]; N];
+                        for n in 0..N {
+                            s[n] = [start(n, first); VECTORS];
+                        }
+                        for word in first..first + run_words {
+                            let mut w = [S::zero_i(); VECTORS];
+                            for v in 0..VECTORS {
+                                w[v] = S::load_i(words.add(word * rows + v * S::LANES));
+                            }
+                            for n in 0..N {
+                                let x = S::splat_i(*codes.add(n * WORDS + word));
+                                for v in 0..VECTORS {
+                                    s[n][v] = S::dot_add(s[n][v], w[v], x);
+                                }
+                            }
+                        }
+                        for n in 0..N {
+                            for v in 0..VECTORS {
+                                isum[n][v] = S::dot_end(isum[n][v], s[n][v], scale[v]);
+                            }
+                        }
                     } else {
-                        let most = const {
-                            depth(match F::MOST {
-                                Some(most) => most,
-                                None => 255,
-                            })
-                        };
-                        let step =
-                            if S::BYTES || most > shape.run / 4 { shape.run / 4 } else { most };
-                        for first in (first..first + shape.run / 4).step_by(step) {
-                            let mut s = [[S::dot_begin(S::zero_i()); VECTORS]; N];
-                            for n in 0..N {
-                                for v in 0..VECTORS {
-                                    s[n][v] = S::dot_begin(isum[n][v]);
-                                }
-                            }
-                            for word in first..first + step {
-                                let mut w = [S::zero_i(); VECTORS];
-                                for v in 0..VECTORS {
-                                    w[v] = S::load_i(words.add(word * rows + v * S::LANES));
-                                }
-                                for n in 0..N {
-                                    let x = S::splat_i(*codes.add(n * WORDS + word));
-                                    for v in 0..VECTORS {
-                                        s[n][v] = S::dot_add(s[n][v], w[v], x);
-                                    }
-                                }
+                        // Two words at a time, or the sums of all parts would not fit the registers.
+                        for first in (first..first + run_words).step_by(2) {
+                            let mut w = [[S::zero_i(); 2]; VECTORS];
+                            for v in 0..VECTORS {
+                                let at = words.add(first * rows + v * S::LANES);
+                                w[v] = [S::load_i(at), S::load_i(at.add(rows))];
                             }
                             for n in 0..N {
+                                let x = codes.add(n * WORDS + first);
+                                let x = [S::splat_i(*x), S::splat_i(*x.add(1))];
+                                let from = start(n, first);
                                 for v in 0..VECTORS {
-                                    isum[n][v] = S::dot_end(isum[n][v], s[n][v]);
+                                    let one = S::dot_add(from, w[v][0], x[0]);
+                                    let s = S::dot_add(one, w[v][1], x[1]);
+                                    isum[n][v] = S::dot_end(isum[n][v], s, scale[v]);
                                 }
                             }
                         }
                     }
                     for v in 0..VECTORS {
                         // Products and sums of integers below 2^24: exact.
-                        if shape.sub > 0 {
-                            let at = run * shape.run / shape.sub * rows + v * S::LANES;
-                            let scale = S::load(sub.add(at));
+                        if !S::HALVES && shape.sub > 0 {
+                            let scale = S::load(sub.add(sub_at(v)).cast());
                             for n in 0..N {
                                 let sum = S::convert(isum[n][v]);
                                 total[n][v] = S::fma(sum, scale, total[n][v]);

@@ -17,8 +17,8 @@ pub(super) struct WeightTile {
     pub words: Vec<u32>,
     /// `R` scales per group.
     pub dw: Vec<f32>,
-    /// `R` sub-scales for each run of values that has one.
-    pub sub: Vec<f32>,
+    /// `R` sub-scales for each run of values that has one: f32, or two i16.
+    pub sub: Vec<u32>,
     /// `R` minimums per group of them.
     pub mn: Vec<f32>,
     /// `R` scales of minimums per group.
@@ -35,13 +35,13 @@ impl Bytes for WeightTile {
 /// The rows of a tile.
 pub(super) struct TileRows<S> {
     /// The beginning of each; lanes past the last row have the last row again.
-    at: [[*const u8; MOST_LANES]; VECTORS],
+    pub at: [[*const u8; MOST_LANES]; VECTORS],
     /// Vectors with rows.
-    vectors: usize,
-    /// Bytes from a row to that of the same lane in the next tile.
-    next: usize,
+    pub vectors: usize,
+    /// Bytes from a row to that of the same lane in the next vector.
+    pub vector: usize,
     /// Bytes of a row.
-    bytes: usize,
+    pub bytes: usize,
     simd: PhantomData<S>,
 }
 
@@ -54,7 +54,7 @@ impl<S: Simd> TileRows<S> {
         Self {
             at: std::array::from_fn(|v| std::array::from_fn(|l| row(v * S::LANES + l))),
             vectors: count.div_ceil(S::LANES),
-            next: VECTORS * S::LANES * stride,
+            vector: S::LANES * stride,
             bytes: row_bytes,
             simd: PhantomData,
         }
@@ -111,7 +111,7 @@ impl<S: Simd, F: Lanes> Work for Decode<'_, S, F> {
         // What is decoded next is on its way meanwhile. More rows than processors follow by
         // themselves; and all at once these lines would be waited for.
         let next = from + slab_bytes;
-        let ahead = if next < rows.bytes { slab_bytes } else { rows.next - from };
+        let ahead = if next < rows.bytes { slab_bytes } else { VECTORS * rows.vector - from };
         let long = const { F::BYTES >= 128 };
         for (v, at) in rows.at[..rows.vectors].iter().enumerate() {
             let lane = v * S::LANES;
@@ -121,14 +121,15 @@ impl<S: Simd, F: Lanes> Work for Decode<'_, S, F> {
                 // SAFETY: inside a `run` of S. Rows have the blocks and `tile` a slab of each array, as
                 // asserted, and `value` is below one.
                 unsafe {
-                    let to = To::<S> {
+                    let to = To::<S, F, false> {
                         words: tile.words.as_mut_ptr().add(to(4)),
                         dw: tile.dw.as_mut_ptr().add(to(F::GROUP)),
                         sub: tile.sub.as_mut_ptr().add(F::SUB_SCALE.map_or(0, to)),
                         mn: tile.mn.as_mut_ptr().add(F::MIN_GROUP.map_or(0, to)),
                         dm: tile.dm.as_mut_ptr().add(to(F::GROUP)),
+                        codes: std::ptr::null(),
                         stride,
-                        simd: PhantomData,
+                        types: PhantomData,
                     };
                     let from = from + b * F::BYTES;
                     if !long {
@@ -156,7 +157,7 @@ impl WeightTile {
         let groups = SLAB / shape.group * tile_rows;
         self.words.resize(SLAB / 4 * tile_rows, 0);
         self.dw.resize(groups, 0.0);
-        self.sub.resize(shape.subs() * tile_rows, 0.0);
+        self.sub.resize(shape.subs() * tile_rows, 0);
         self.mn.resize(shape.sums() * tile_rows, 0.0);
         self.dm.resize(groups, 0.0);
     }

@@ -24,10 +24,9 @@ impl Avx2 {
 unsafe impl Simd for Avx2 {
     type I = __m256i;
     type F = __m256;
-    /// i16.
-    type Sums = __m256i;
     const LANES: usize = 8;
     const BYTES: bool = false;
+    const HALVES: bool = true;
     const ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
@@ -73,26 +72,21 @@ unsafe impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn dot_begin(_: Self::I) -> Self::Sums {
-        unsafe { _mm256_setzero_si256() }
-    }
-
-    #[inline(always)]
-    unsafe fn dot_add(sums: Self::Sums, w: Self::I, x: Self::I) -> Self::Sums {
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
         unsafe { _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, x)) }
     }
 
     #[inline(always)]
-    unsafe fn dot_end(acc: Self::I, sums: Self::Sums) -> Self::I {
-        unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1))) }
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, scale: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(sums, scale)) }
     }
 
     #[inline(always)]
-    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, scale: Self::I) -> Self::I {
         // Two products of magnitudes up to 128 and 127 stay within i16.
         unsafe {
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-            _mm256_add_epi32(acc, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
+            _mm256_add_epi32(acc, _mm256_madd_epi16(twos, scale))
         }
     }
 

@@ -23,9 +23,9 @@ impl Avx512 {
 unsafe impl Simd for Avx512 {
     type I = __m512i;
     type F = __m512;
-    type Sums = __m512i;
     const LANES: usize = 16;
     const BYTES: bool = true;
+    const HALVES: bool = false;
     const ROWS: usize = 6;
 
     fn run<W: Work>(self, work: W) -> W::Output {
@@ -68,22 +68,17 @@ unsafe impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn dot_begin(acc: Self::I) -> Self::Sums {
-        acc
-    }
-
-    #[inline(always)]
-    unsafe fn dot_add(sums: Self::Sums, w: Self::I, x: Self::I) -> Self::Sums {
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
         unsafe { _mm512_dpbusd_epi32(sums, w, x) }
     }
 
     #[inline(always)]
-    unsafe fn dot_end(_: Self::I, sums: Self::Sums) -> Self::I {
-        sums
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, _: Self::I) -> Self::I {
+        unsafe { _mm512_add_epi32(acc, sums) }
     }
 
     #[inline(always)]
-    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, _: Self::I) -> Self::I {
         // w as u8 is 256 more where it is negative; 128 more everywhere can be taken off again.
         unsafe {
             let bias = _mm512_set1_epi8(-128);

@@ -36,12 +36,13 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Vectors of `LANES` f32.
     type F: Copy;
-    /// Sums of products of bytes on their way to i32.
-    type Sums: Copy;
     /// Rows of a vector, at most [`MOST_LANES`].
     const LANES: usize;
     /// Whether [`dot_bytes`](Self::dot_bytes) is one instruction; weights of eight bits are then unsigned.
     const BYTES: bool;
+    /// Whether [`dot_add`](Self::dot_add) sums in two i16 of a lane, which wrap. Starts are then two i16,
+    /// sub-scales are twice the same i16, and [`dot_end`](Self::dot_end) multiplies by them.
+    const HALVES: bool;
     /// The most routed rows whose sums fit the registers.
     const ROWS: usize;
 
@@ -63,15 +64,15 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     /// `acc` plus the sum of the products of four i8 of `w` and u8 of `x` in each lane.
     unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
 
-    /// What [`dot_add`](Self::dot_add) adds to.
-    unsafe fn dot_begin(acc: Self::I) -> Self::Sums;
-    /// Adds the products of four u8 of `w` and i8 of `x` in each lane; no more of them between
-    /// beginning and end than [`depth`] allows for `w`.
-    unsafe fn dot_add(sums: Self::Sums, w: Self::I, x: Self::I) -> Self::Sums;
-    /// `acc` with what was added since [`dot_begin`](Self::dot_begin) of it.
-    unsafe fn dot_end(acc: Self::I, sums: Self::Sums) -> Self::I;
-    /// `acc` plus the sum of the products of four i8 each, where not [`BYTES`](Self::BYTES); those of `x` are not -128.
-    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// `sums` plus the products of four u8 of `w`, at most 128, and i8 of `x` in each lane: two i16 of sums, or
+    /// one i32.
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// `acc` plus `sums` of [`dot_add`](Self::dot_add), where [`HALVES`](Self::HALVES) times `scale`. Each of the
+    /// halves, when all is added, is an i16: [`depth`].
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, scale: Self::I) -> Self::I;
+    /// `acc` plus the sum of the products of four i8 each, where [`HALVES`](Self::HALVES) times `scale`, and where
+    /// not [`BYTES`](Self::BYTES); those of `x` are not -128.
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, scale: Self::I) -> Self::I;
 
     /// Sixteen bytes of every lane's row from byte `at`, as four vectors of words.
     unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4];
@@ -146,8 +147,8 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// How many words of bytes up to `most` can be summed in i16: products of two bytes with codes of
-/// at most 127 are.
+/// How many words of bytes of magnitudes up to `most` can be summed in two i16: products of two bytes with
+/// codes of at most 127 go to each.
 pub(crate) const fn depth(most: i32) -> usize {
     match i16::MAX as i32 / (2 * 127 * most) {
         8.. => 8,

@@ -11,9 +11,9 @@ pub(crate) struct Plain;
 unsafe impl Simd for Plain {
     type I = [i32; 8];
     type F = [f32; 8];
-    type Sums = [i32; 8];
     const LANES: usize = 8;
     const BYTES: bool = false;
+    const HALVES: bool = false;
     const ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
@@ -64,22 +64,17 @@ unsafe impl Simd for Plain {
     }
 
     #[inline(always)]
-    unsafe fn dot_begin(acc: Self::I) -> Self::Sums {
-        acc
-    }
-
-    #[inline(always)]
-    unsafe fn dot_add(sums: Self::Sums, w: Self::I, x: Self::I) -> Self::Sums {
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
         dot(sums, w, x, |w| w & 0xff)
     }
 
     #[inline(always)]
-    unsafe fn dot_end(_: Self::I, sums: Self::Sums) -> Self::I {
-        sums
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, _: Self::I) -> Self::I {
+        std::array::from_fn(|l| acc[l] + sums[l])
     }
 
     #[inline(always)]
-    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, _: Self::I) -> Self::I {
         dot(acc, w, x, |w| i32::from(w as i8))
     }
 

@@ -2,7 +2,7 @@
 
 use strata_core::format::types::{Q1_0, Q2_0, TQ1_0, TQ2_0};
 
-use super::{Lanes, Rows, To, field};
+use super::{Lanes, Rows, To, field, fields};
 use crate::simd::Simd;
 
 impl Lanes for Q1_0 {
@@ -12,15 +12,21 @@ impl Lanes for Q1_0 {
     const STEP: usize = 8;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
             for (i, codes) in rows.turn::<S>(2).into_iter().enumerate() {
-                to.code(8 * i, S::shl(field::<S>(codes, 0, 1), 1));
-                for n in 1..8 {
-                    to.code(8 * i + n, field::<S>(codes, n as u32 - 1, 2));
+                let [mut first, mut last] = [[S::zero_i(); 4]; 2];
+                first[0] = S::shl(field::<S>(codes, 0, 1), 1);
+                for n in 1..4 {
+                    first[n] = field::<S>(codes, n as u32 - 1, 2);
                 }
+                for (n, last) in last.iter_mut().enumerate() {
+                    *last = field::<S>(codes, n as u32 + 3, 2);
+                }
+                to.codes(8 * i, first);
+                to.codes(8 * i + 4, last);
             }
         }
     }
@@ -32,14 +38,16 @@ impl Lanes for Q2_0 {
     const STEP: usize = 4;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
             for (i, codes) in rows.turn::<S>(2).into_iter().enumerate() {
-                for n in 0..4 {
-                    to.code(4 * i + n, field::<S>(codes, 2 * n as u32, 3));
+                let mut words = [codes; 4];
+                for (n, word) in words.iter_mut().enumerate() {
+                    *word = field::<S>(codes, 2 * n as u32, 3);
                 }
+                to.codes(4 * i, words);
             }
         }
     }
@@ -50,7 +58,7 @@ impl Lanes for TQ1_0 {
     const MOST: Option<i32> = Some(2);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 54 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(52));
@@ -72,7 +80,13 @@ impl Lanes for TQ1_0 {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn digits<S: Simd>(bytes: S::I, word: usize, step: usize, count: usize, to: &To<S>) {
+unsafe fn digits<S: Simd, F: Lanes, const ONE: bool>(
+    bytes: S::I,
+    word: usize,
+    step: usize,
+    count: usize,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
         let halves = S::splat_i(0x00ff_00ff);
@@ -95,17 +109,15 @@ impl Lanes for TQ2_0 {
     const MOST: Option<i32> = Some(3);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 66 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(64));
             for quarter in 0..4 {
                 let (half, from) = (quarter / 2, quarter % 2 * 4);
-                for (i, codes) in rows.turn::<S>(16 * quarter).into_iter().enumerate() {
-                    for n in 0..4 {
-                        let word = 32 * half + 8 * n + from + i;
-                        to.code(word, field::<S>(codes, 2 * n as u32, 3));
-                    }
+                let codes = rows.turn::<S>(16 * quarter);
+                for n in 0..4 {
+                    to.codes(32 * half + 8 * n + from, fields::<S>(codes, 2 * n as u32, 3));
                 }
             }
         }

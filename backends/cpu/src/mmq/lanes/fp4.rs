@@ -3,7 +3,7 @@
 use strata_core::format::scale::{UE4M3_HALF, e8m0_half};
 use strata_core::format::types::{MXFP4, NVFP4};
 
-use super::{Lanes, Rows, To, field};
+use super::{Lanes, Rows, To, fields, lookups};
 use crate::simd::Simd;
 
 /// Twice the e2m1 values, and 12.
@@ -14,14 +14,13 @@ impl Lanes for MXFP4 {
     const MOST: Option<i32> = Some(24);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 17 bytes.
         unsafe {
             to.scale(0, rows.byte::<S>(0, e8m0_half));
-            for (i, codes) in rows.turn::<S>(1).into_iter().enumerate() {
-                to.code(i, S::lookup(&CODES, field::<S>(codes, 0, 15)));
-                to.code(4 + i, S::lookup(&CODES, field::<S>(codes, 4, 15)));
-            }
+            let codes = rows.turn::<S>(1);
+            to.codes(0, lookups::<S>(&CODES, fields::<S>(codes, 0, 15)));
+            to.codes(4, lookups::<S>(&CODES, fields::<S>(codes, 4, 15)));
         }
     }
 }
@@ -31,19 +30,19 @@ impl Lanes for NVFP4 {
     const MOST: Option<i32> = Some(24);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 36 bytes.
         unsafe {
             for s in 0..4 {
                 to.scale(s, rows.byte::<S>(s, |code| UE4M3_HALF[usize::from(code)]));
             }
             for pair in 0..2 {
-                for (i, codes) in rows.turn::<S>(4 + 16 * pair).into_iter().enumerate() {
-                    // Two words of codes to a group: its values 0..8 and 8..16.
-                    let word = 8 * pair + 4 * (i / 2) + i % 2;
-                    to.code(word, S::lookup(&CODES, field::<S>(codes, 0, 15)));
-                    to.code(word + 2, S::lookup(&CODES, field::<S>(codes, 4, 15)));
-                }
+                // Two words of codes to a group: its values 0..8 and 8..16.
+                let codes = rows.turn::<S>(4 + 16 * pair);
+                let [a, b, c, d] = lookups::<S>(&CODES, fields::<S>(codes, 0, 15));
+                let [e, f, g, h] = lookups::<S>(&CODES, fields::<S>(codes, 4, 15));
+                to.codes(8 * pair, [a, b, e, f]);
+                to.codes(8 * pair + 4, [c, d, g, h]);
             }
         }
     }

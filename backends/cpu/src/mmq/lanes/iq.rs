@@ -11,23 +11,23 @@ use strata_core::format::types::{
 };
 use strata_core::format::{Format, MAX_BLOCK};
 
-use super::{Lanes, Rows, To, field, times};
+use super::{Lanes, Rows, To, fields, lookups, times};
 use crate::simd::{MOST_LANES, Simd};
 
-/// Codebook entries of a block of every lane's row.
-struct Entries([[MaybeUninit<[i8; 8]>; MAX_BLOCK / 8]; MOST_LANES]);
+/// Codebook entries of a block of every lane's row: eight bytes each.
+struct Entries([[MaybeUninit<[u64; 4]>; MAX_BLOCK / 32]; MOST_LANES]);
 
 impl Entries {
-    /// What `of` says of a block's bytes: entry `i` is the values from 8i on.
+    /// What `of` says of a block's bytes: entries of the 32 values from 32s on.
     ///
     /// # Safety
     /// Rows are good for a block.
     #[inline(always)]
     unsafe fn of<S: Simd, F: Format>(
         rows: &Rows<'_>,
-        of: impl Fn(&[u8], usize) -> [i8; 8],
+        of: impl Fn(&[u8], usize) -> [u64; 4],
     ) -> Self {
-        let mut entries = Self([[const { MaybeUninit::uninit() }; MAX_BLOCK / 8]; MOST_LANES]);
+        let mut entries = Self([[const { MaybeUninit::uninit() }; MAX_BLOCK / 32]; MOST_LANES]);
         for (entries, row) in entries.0[..S::LANES].iter_mut().zip(rows.at) {
             // SAFETY: the caller's.
             let block = unsafe { std::slice::from_raw_parts(row.add(rows.from), F::BYTES) };
@@ -52,18 +52,25 @@ impl Entries {
     /// # Safety
     /// As for [`Lanes::lanes`].
     #[inline(always)]
-    unsafe fn signed<S: Simd>(&self, signs: impl Fn(usize) -> S::I, offset: u8, to: &To<S>) {
+    unsafe fn signed<S: Simd, F: Lanes, const ONE: bool>(
+        &self,
+        signs: impl Fn(usize) -> S::I,
+        offset: u8,
+        to: &To<S, F, ONE>,
+    ) {
         // SAFETY: the caller's.
         unsafe {
             let offset = S::splat_i(u32::from(offset) * 0x0101_0101);
             for s in 0..8 {
                 let signs = signs(s);
                 for part in 0..2 {
-                    for (i, entry) in self.words::<S>(2 * s + part).into_iter().enumerate() {
+                    let mut words = self.words::<S>(2 * s + part);
+                    for (i, word) in words.iter_mut().enumerate() {
                         let minus = S::bit_bytes(signs, 4 * part + i);
-                        let value = S::sub_bytes(S::xor(entry, minus), minus);
-                        to.code(8 * s + 4 * part + i, S::add_bytes(value, offset));
+                        let value = S::sub_bytes(S::xor(*word, minus), minus);
+                        *word = S::add_bytes(value, offset);
                     }
+                    to.codes(8 * s + 4 * part, words);
                 }
             }
         }
@@ -75,12 +82,12 @@ impl Entries {
 #[inline(never)]
 fn copy_entries<F: Format>(
     block: &[u8],
-    entries: &mut [MaybeUninit<[i8; 8]>; MAX_BLOCK / 8],
-    of: impl Fn(&[u8], usize) -> [i8; 8],
+    entries: &mut [MaybeUninit<[u64; 4]>; MAX_BLOCK / 32],
+    of: impl Fn(&[u8], usize) -> [u64; 4],
 ) {
     assert!(block.len() == F::BYTES);
-    for (i, entry) in entries.iter_mut().enumerate() {
-        entry.write(of(block, i));
+    for (s, entries) in entries.iter_mut().enumerate() {
+        entries.write(of(block, s));
     }
 }
 
@@ -129,7 +136,11 @@ unsafe fn bits<S: Simd>(v: S::I, shift: usize, mask: u32) -> S::I {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn nibble_scales<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
+unsafe fn nibble_scales<S: Simd, F: Lanes, const ONE: bool>(
+    rows: &Rows<'_>,
+    at: usize,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
         for half in 0..2 {
@@ -141,16 +152,28 @@ unsafe fn nibble_scales<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
     }
 }
 
+/// The `N` bytes from byte `at` on.
+#[inline(always)]
+fn bytes_at<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
+    block[at..at + N].try_into().expect("as many")
+}
+
 /// The little-endian u16 at byte `at`.
 #[inline(always)]
 fn u16_at(block: &[u8], at: usize) -> usize {
-    usize::from(block[at]) | usize::from(block[at + 1]) << 8
+    usize::from(u16::from_le_bytes(bytes_at(block, at)))
 }
 
-/// Two entries of four values.
+/// Entry `i` of a codebook of eight values, as it lies in memory.
 #[inline(always)]
-fn joined(a: [i8; 4], b: [i8; 4]) -> [i8; 8] {
-    [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
+fn eight<const N: usize>(grid: &[[i8; 8]; N], i: usize) -> u64 {
+    bytemuck::cast(grid[i])
+}
+
+/// Entries `i` and `j` of a codebook of four values, likewise.
+#[inline(always)]
+fn joined<const N: usize>(grid: &[[i8; 4]; N], i: usize, j: usize) -> u64 {
+    bytemuck::cast([grid[i], grid[j]])
 }
 
 impl Lanes for IQ2_XXS {
@@ -158,12 +181,18 @@ impl Lanes for IQ2_XXS {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 66 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                grids::IQ2_XXS[usize::from(block[2 + 8 * (i / 4) + i % 4])]
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d] = bytes_at::<4>(block, 2 + 8 * s);
+                [
+                    eight(&grids::IQ2_XXS, usize::from(a)),
+                    eight(&grids::IQ2_XXS, usize::from(b)),
+                    eight(&grids::IQ2_XXS, usize::from(c)),
+                    eight(&grids::IQ2_XXS, usize::from(d)),
+                ]
             });
             let mut words = [S::zero_i(); 8];
             for pair in 0..4 {
@@ -172,7 +201,7 @@ impl Lanes for IQ2_XXS {
             for (s, word) in words.into_iter().enumerate() {
                 to.sub(s, odd::<S>(S::shr(word, 28)));
             }
-            entries.signed::<S>(|s| even_signs::<S>(words[s]), 43, to);
+            entries.signed::<S, Self, ONE>(|s| even_signs::<S>(words[s]), 43, to);
         }
     }
 }
@@ -182,13 +211,19 @@ impl Lanes for IQ2_XS {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 74 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
             nibble_scales(rows, 66, to);
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                grids::IQ2_XS[u16_at(block, 2 + 2 * i) & 511]
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let codes = u64::from_le_bytes(bytes_at(block, 2 + 8 * s));
+                [
+                    eight(&grids::IQ2_XS, (codes & 511) as usize),
+                    eight(&grids::IQ2_XS, (codes >> 16 & 511) as usize),
+                    eight(&grids::IQ2_XS, (codes >> 32 & 511) as usize),
+                    eight(&grids::IQ2_XS, (codes >> 48 & 511) as usize),
+                ]
             });
             let mut pairs = [S::zero_i(); 16];
             for (pairs, i) in pairs.as_chunks_mut::<4>().0.iter_mut().zip(0..) {
@@ -202,7 +237,7 @@ impl Lanes for IQ2_XS {
                 };
                 even_signs::<S>(S::or(seven(0), S::shl(seven(1), 14)))
             };
-            entries.signed::<S>(signs, 43, to);
+            entries.signed::<S, Self, ONE>(signs, 43, to);
         }
     }
 }
@@ -212,17 +247,23 @@ impl Lanes for IQ2_S {
     const MOST: Option<i32> = Some(86);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 82 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.125));
             nibble_scales(rows, 74, to);
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                let upper = usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3);
-                grids::IQ2_S[usize::from(block[2 + i]) | upper << 8]
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d] = bytes_at::<4>(block, 2 + 4 * s);
+                let upper = usize::from(block[66 + s]);
+                [
+                    eight(&grids::IQ2_S, usize::from(a) | upper << 8 & 0x300),
+                    eight(&grids::IQ2_S, usize::from(b) | upper << 6 & 0x300),
+                    eight(&grids::IQ2_S, usize::from(c) | upper << 4 & 0x300),
+                    eight(&grids::IQ2_S, usize::from(d) | upper << 2 & 0x300),
+                ]
             });
             let signs = [rows.turn::<S>(34), rows.turn::<S>(50)];
-            entries.signed::<S>(|s| signs[s / 4][s % 4], 43, to);
+            entries.signed::<S, Self, ONE>(|s| signs[s / 4][s % 4], 43, to);
         }
     }
 }
@@ -232,19 +273,24 @@ impl Lanes for IQ3_XXS {
     const MOST: Option<i32> = Some(124);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 98 bytes.
         unsafe {
             to.scale(0, times::<S>(rows.half::<S>(0), 0.25));
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                let four = |j: usize| grids::IQ3_XXS[usize::from(block[2 + 2 * i + j])];
-                joined(four(0), four(1))
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d, e, f, g, h] = bytes_at::<8>(block, 2 + 8 * s);
+                [
+                    joined(&grids::IQ3_XXS, usize::from(a), usize::from(b)),
+                    joined(&grids::IQ3_XXS, usize::from(c), usize::from(d)),
+                    joined(&grids::IQ3_XXS, usize::from(e), usize::from(f)),
+                    joined(&grids::IQ3_XXS, usize::from(g), usize::from(h)),
+                ]
             });
             let words = [rows.turn::<S>(66), rows.turn::<S>(82)];
             for s in 0..8 {
                 to.sub(s, odd::<S>(S::shr(words[s / 4][s % 4], 28)));
             }
-            entries.signed::<S>(|s| even_signs::<S>(words[s / 4][s % 4]), 62, to);
+            entries.signed::<S, Self, ONE>(|s| even_signs::<S>(words[s / 4][s % 4]), 62, to);
         }
     }
 }
@@ -254,7 +300,7 @@ impl Lanes for IQ3_S {
     const MOST: Option<i32> = Some(30);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 110 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -262,15 +308,35 @@ impl Lanes for IQ3_S {
             for s in 0..8 {
                 to.sub(s, odd::<S>(bits::<S>(scales, 4 * s, 15)));
             }
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                let ninth = usize::from(block[66 + i / 4]) >> (2 * (i % 4));
-                let four = |j: usize| {
-                    grids::IQ3_S[usize::from(block[2 + 2 * i + j]) | (ninth >> j & 1) << 8]
-                };
-                joined(four(0), four(1))
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d, e, f, g, h] = bytes_at::<8>(block, 2 + 8 * s);
+                let ninth = usize::from(block[66 + s]);
+                let (grid, bit) = (&grids::IQ3_S, 0x100);
+                [
+                    joined(
+                        grid,
+                        usize::from(a) | ninth << 8 & bit,
+                        usize::from(b) | ninth << 7 & bit,
+                    ),
+                    joined(
+                        grid,
+                        usize::from(c) | ninth << 6 & bit,
+                        usize::from(d) | ninth << 5 & bit,
+                    ),
+                    joined(
+                        grid,
+                        usize::from(e) | ninth << 4 & bit,
+                        usize::from(f) | ninth << 3 & bit,
+                    ),
+                    joined(
+                        grid,
+                        usize::from(g) | ninth << 2 & bit,
+                        usize::from(h) | ninth << 1 & bit,
+                    ),
+                ]
             });
             let signs = [rows.turn::<S>(74), rows.turn::<S>(90)];
-            entries.signed::<S>(|s| signs[s / 4][s % 4], 15, to);
+            entries.signed::<S, Self, ONE>(|s| signs[s / 4][s % 4], 15, to);
         }
     }
 }
@@ -280,7 +346,7 @@ impl Lanes for IQ1_S {
     const MOST: Option<i32> = Some(2);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 50 bytes.
         unsafe {
             let d = rows.half::<S>(0);
@@ -297,14 +363,22 @@ impl Lanes for IQ1_S {
                     to.min(2 * i + j, S::add_i(S::xor(scale, minus), sign));
                 }
             }
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                let upper = u16_at(block, 34 + 2 * (i / 4)) >> (3 * (i % 4)) & 7;
-                grids::IQ1_S[usize::from(block[2 + i]) | upper << 8]
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d] = bytes_at::<4>(block, 2 + 4 * s);
+                let upper = u16_at(block, 34 + 2 * s);
+                [
+                    eight(&grids::IQ1_S, usize::from(a) | upper << 8 & 0x700),
+                    eight(&grids::IQ1_S, usize::from(b) | upper << 5 & 0x700),
+                    eight(&grids::IQ1_S, usize::from(c) | upper << 2 & 0x700),
+                    eight(&grids::IQ1_S, usize::from(d) | upper >> 1 & 0x700),
+                ]
             });
             for part in 0..16 {
-                for (i, entry) in entries.words::<S>(part).into_iter().enumerate() {
-                    to.code(4 * part + i, S::add_bytes(entry, S::splat_i(0x0101_0101)));
+                let mut words = entries.words::<S>(part);
+                for word in &mut words {
+                    *word = S::add_bytes(*word, S::splat_i(0x0101_0101));
                 }
+                to.codes(4 * part, words);
             }
         }
     }
@@ -315,7 +389,7 @@ impl Lanes for IQ1_M {
     const MOST: Option<i32> = Some(18);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 56 bytes.
         unsafe {
             let [shifts, more_shifts, a, b] = rows.turn::<S>(40);
@@ -330,22 +404,29 @@ impl Lanes for IQ1_M {
                 let word = if s < 8 { a } else { b };
                 to.sub(s, odd::<S>(bits::<S>(word, 16 * (s / 4 % 2) + 3 * (s % 4), 7)));
             }
-            let entries = Entries::of::<S, Self>(rows, |block, i| {
-                let upper = usize::from(block[32 + i / 2] >> (4 * (i % 2)) & 7);
-                grids::IQ1_S[usize::from(block[i]) | upper << 8]
+            let entries = Entries::of::<S, Self>(rows, |block, s| {
+                let [a, b, c, d] = bytes_at::<4>(block, 4 * s);
+                let upper = u16_at(block, 32 + 2 * s);
+                [
+                    eight(&grids::IQ1_S, usize::from(a) | upper << 8 & 0x700),
+                    eight(&grids::IQ1_S, usize::from(b) | upper << 4 & 0x700),
+                    eight(&grids::IQ1_S, usize::from(c) | upper & 0x700),
+                    eight(&grids::IQ1_S, usize::from(d) | upper >> 4 & 0x700),
+                ]
             });
             // The sign of the shift is bit 3 of the nibble of eight values.
             let nibbles = [rows.word::<S>(32), rows.word::<S>(36), shifts, more_shifts];
             for part in 0..16 {
-                for (i, entry) in entries.words::<S>(part).into_iter().enumerate() {
+                let mut words = entries.words::<S>(part);
+                for (i, word) in words.iter_mut().enumerate() {
                     let eight = 2 * part + i / 2;
                     let sign = bits::<S>(nibbles[eight / 8], 4 * (eight % 8) + 3, 1);
                     let less = S::and(S::sub_i(S::zero_i(), sign), S::splat_i(0x0202_0202));
                     // 8 (entry + 1) + 2, or 2 less.
-                    let entry = S::shl(S::add_bytes(entry, S::splat_i(0x0101_0101)), 3);
-                    let code = S::sub_bytes(S::add_bytes(entry, S::splat_i(0x0202_0202)), less);
-                    to.code(4 * part + i, code);
+                    let entry = S::shl(S::add_bytes(*word, S::splat_i(0x0101_0101)), 3);
+                    *word = S::sub_bytes(S::add_bytes(entry, S::splat_i(0x0202_0202)), less);
                 }
+                to.codes(4 * part, words);
             }
         }
     }
@@ -367,13 +448,17 @@ const IQ4_BYTES: [u8; 16] = {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn non_linear<S: Simd>(rows: &Rows<'_>, at: usize, word: usize, to: &To<S>) {
+unsafe fn non_linear<S: Simd, F: Lanes, const ONE: bool>(
+    rows: &Rows<'_>,
+    at: usize,
+    word: usize,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
-        for (i, codes) in rows.turn::<S>(at).into_iter().enumerate() {
-            to.signed(word + i, S::lookup(&IQ4_BYTES, field::<S>(codes, 0, 15)));
-            to.signed(word + 4 + i, S::lookup(&IQ4_BYTES, field::<S>(codes, 4, 15)));
-        }
+        let codes = rows.turn::<S>(at);
+        to.signed(word, lookups::<S>(&IQ4_BYTES, fields::<S>(codes, 0, 15)));
+        to.signed(word + 4, lookups::<S>(&IQ4_BYTES, fields::<S>(codes, 4, 15)));
     }
 }
 
@@ -382,7 +467,7 @@ impl Lanes for IQ4_NL {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -396,7 +481,7 @@ impl Lanes for IQ4_XS {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 136 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));

@@ -2,7 +2,7 @@
 
 use strata_core::format::types::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 
-use super::{Lanes, Rows, To, byte, field, times};
+use super::{Lanes, Rows, To, byte, field, fields, joined_fields, times};
 use crate::simd::Simd;
 
 impl Lanes for Q2_K {
@@ -10,7 +10,7 @@ impl Lanes for Q2_K {
     const MOST: Option<i32> = Some(3);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 84 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(80));
@@ -24,11 +24,9 @@ impl Lanes for Q2_K {
             }
             for quarter in 0..4 {
                 let (half, from) = (quarter / 2, quarter % 2 * 4);
-                for (i, codes) in rows.turn::<S>(16 + 16 * quarter).into_iter().enumerate() {
-                    for n in 0..4 {
-                        let word = 32 * half + 8 * n + from + i;
-                        to.code(word, field::<S>(codes, 2 * n as u32, 3));
-                    }
+                let codes = rows.turn::<S>(16 + 16 * quarter);
+                for n in 0..4 {
+                    to.codes(32 * half + 8 * n + from, fields::<S>(codes, 2 * n as u32, 3));
                 }
             }
         }
@@ -40,7 +38,7 @@ impl Lanes for Q3_K {
     const MOST: Option<i32> = Some(7);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 110 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(108));
@@ -57,13 +55,10 @@ impl Lanes for Q3_K {
                 let third = rows.turn::<S>(16 * part);
                 for half in 0..2 {
                     let codes = rows.turn::<S>(32 + 32 * half + 16 * part);
-                    for i in 0..4 {
-                        for n in 0..4 {
-                            let upper = field::<S>(third[i], (4 * half + n) as u32, 1);
-                            let low = field::<S>(codes[i], 2 * n as u32, 3);
-                            let word = 32 * half + 8 * n + 4 * part + i;
-                            to.code(word, S::or(low, S::shl(upper, 2)));
-                        }
+                    for n in 0..4 {
+                        let (low, third_bit) = (2 * n as u32, (4 * half + n) as u32);
+                        let words = joined_fields::<S>(codes, (low, 3), third, (third_bit, 1, 2));
+                        to.codes(32 * half + 8 * n + 4 * part, words);
                     }
                 }
             }
@@ -76,7 +71,10 @@ impl Lanes for Q3_K {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn scales_and_minimums<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+unsafe fn scales_and_minimums<S: Simd, F: Lanes, const ONE: bool>(
+    rows: &Rows<'_>,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
         to.scale(0, rows.half::<S>(0));
@@ -97,16 +95,15 @@ impl Lanes for Q4_K {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 144 bytes.
         unsafe {
             scales_and_minimums(rows, to);
             for part in 0..8 {
                 let (pair, from) = (part / 2, part % 2 * 4);
-                for (i, codes) in rows.turn::<S>(16 + 16 * part).into_iter().enumerate() {
-                    to.code(16 * pair + from + i, field::<S>(codes, 0, 15));
-                    to.code(16 * pair + 8 + from + i, field::<S>(codes, 4, 15));
-                }
+                let codes = rows.turn::<S>(16 + 16 * part);
+                to.codes(16 * pair + from, fields::<S>(codes, 0, 15));
+                to.codes(16 * pair + 8 + from, fields::<S>(codes, 4, 15));
             }
         }
     }
@@ -117,7 +114,7 @@ impl Lanes for Q5_K {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 176 bytes.
         unsafe {
             scales_and_minimums(rows, to);
@@ -125,13 +122,11 @@ impl Lanes for Q5_K {
                 let fifth = rows.turn::<S>(16 + 16 * part);
                 for pair in 0..4 {
                     let codes = rows.turn::<S>(48 + 32 * pair + 16 * part);
-                    for i in 0..4 {
-                        for n in 0..2 {
-                            let s = 2 * pair + n;
-                            let upper = S::shl(field::<S>(fifth[i], s as u32, 1), 4);
-                            let low = field::<S>(codes[i], 4 * n as u32, 15);
-                            to.code(8 * s + 4 * part + i, S::or(low, upper));
-                        }
+                    for n in 0..2 {
+                        let s = 2 * pair + n;
+                        let low = (4 * n as u32, 15);
+                        let words = joined_fields::<S>(codes, low, fifth, (s as u32, 1, 4));
+                        to.codes(8 * s + 4 * part, words);
                     }
                 }
             }
@@ -144,7 +139,7 @@ impl Lanes for Q6_K {
     const MOST: Option<i32> = Some(63);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 210 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(208));
@@ -160,14 +155,11 @@ impl Lanes for Q6_K {
                     let upper = rows.turn::<S>(128 + 32 * half + 16 * part);
                     for side in 0..2 {
                         let codes = rows.turn::<S>(64 * half + 32 * side + 16 * part);
-                        for i in 0..4 {
-                            for nibble in 0..2 {
-                                let n = 2 * nibble + side;
-                                let high = S::shl(field::<S>(upper[i], 2 * n as u32, 3), 4);
-                                let low = field::<S>(codes[i], 4 * nibble as u32, 15);
-                                let word = 32 * half + 8 * n + 4 * part + i;
-                                to.code(word, S::or(low, high));
-                            }
+                        for nibble in 0..2 {
+                            let n = 2 * nibble + side;
+                            let low = (4 * nibble as u32, 15);
+                            let words = joined_fields::<S>(codes, low, upper, (2 * n as u32, 3, 4));
+                            to.codes(32 * half + 8 * n + 4 * part, words);
                         }
                     }
                 }

@@ -2,7 +2,7 @@
 
 use strata_core::format::types::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
-use super::{Lanes, Rows, To, field};
+use super::{Lanes, Rows, To, fields};
 use crate::simd::Simd;
 
 impl Lanes for Q4_0 {
@@ -10,7 +10,7 @@ impl Lanes for Q4_0 {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 18 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -24,7 +24,7 @@ impl Lanes for Q4_1 {
     const MOST: Option<i32> = Some(15);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 20 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -40,7 +40,7 @@ impl Lanes for Q5_0 {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 22 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -54,7 +54,7 @@ impl Lanes for Q5_1 {
     const MOST: Option<i32> = Some(31);
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 24 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
@@ -70,15 +70,12 @@ impl Lanes for Q8_0 {
     const MOST: Option<i32> = None;
 
     #[inline(always)]
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>) {
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>) {
         // SAFETY: the caller's; a block has 34 bytes.
         unsafe {
             to.scale(0, rows.half::<S>(0));
-            for half in 0..2 {
-                for (i, codes) in rows.turn::<S>(2 + 16 * half).into_iter().enumerate() {
-                    to.signed(4 * half + i, codes);
-                }
-            }
+            to.signed(0, rows.turn::<S>(2));
+            to.signed(4, rows.turn::<S>(18));
         }
     }
 }
@@ -88,13 +85,16 @@ impl Lanes for Q8_0 {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn nibbles<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
+unsafe fn nibbles<S: Simd, F: Lanes, const ONE: bool>(
+    rows: &Rows<'_>,
+    at: usize,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
-        for (i, codes) in rows.turn::<S>(at).into_iter().enumerate() {
-            to.code(i, field::<S>(codes, 0, 15));
-            to.code(4 + i, field::<S>(codes, 4, 15));
-        }
+        let codes = rows.turn::<S>(at);
+        to.codes(0, fields::<S>(codes, 0, 15));
+        to.codes(4, fields::<S>(codes, 4, 15));
     }
 }
 
@@ -103,16 +103,21 @@ unsafe fn nibbles<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
 /// # Safety
 /// As for [`Lanes::lanes`].
 #[inline(always)]
-unsafe fn five_bits<S: Simd>(rows: &Rows<'_>, at: usize, to: &To<S>) {
+unsafe fn five_bits<S: Simd, F: Lanes, const ONE: bool>(
+    rows: &Rows<'_>,
+    at: usize,
+    to: &To<S, F, ONE>,
+) {
     // SAFETY: the caller's.
     unsafe {
         let (high, fifth) = (rows.word::<S>(at), S::splat_i(0x1010_1010));
-        for (i, codes) in rows.turn::<S>(at + 4).into_iter().enumerate() {
-            for half in 0..2 {
-                let low = field::<S>(codes, 4 * half as u32, 15);
-                let word = 4 * half + i;
-                to.code(word, S::or(low, S::and(S::bit_bytes(high, word), fifth)));
+        let codes = rows.turn::<S>(at + 4);
+        for half in 0..2 {
+            let mut words = fields::<S>(codes, 4 * half as u32, 15);
+            for (i, word) in words.iter_mut().enumerate() {
+                *word = S::or(*word, S::and(S::bit_bytes(high, 4 * half + i), fifth));
             }
+            to.codes(4 * half, words);
         }
     }
 }

@@ -11,12 +11,15 @@ mod iq;
 mod k;
 mod legacy;
 
+use std::marker::PhantomData;
+
 use strata_core::format::Format;
 
-use crate::simd::{MOST_LANES, Simd, prefetch};
+use super::tile::Shape;
+use crate::simd::{MOST_LANES, Simd, depth, prefetch};
 
 /// How blocks of a type become bytes.
-pub(super) trait Lanes: Format {
+pub(super) trait Lanes: Format + Sized {
     /// Codes are `iw / sub-scale + OFFSET`.
     const OFFSET: i32;
     /// The largest code, if codes are unsigned.
@@ -29,11 +32,11 @@ pub(super) trait Lanes: Format {
     ///
     /// # Safety
     /// Inside a `run` of S; rows are good for a block, and `to` for what the type has.
-    unsafe fn lanes<S: Simd>(rows: &Rows<'_>, to: &To<S>);
+    unsafe fn lanes<S: Simd, const ONE: bool>(rows: &Rows<'_>, to: &To<S, Self, ONE>);
 }
 
 /// What is stored of a type for an instruction set.
-pub(super) struct Codes<F>(std::marker::PhantomData<F>);
+pub(super) struct Codes<F>(PhantomData<F>);
 
 impl<F: Lanes> Codes<F> {
     /// Whether codes are signed bytes: those of eight bits, where a product takes them.
@@ -48,6 +51,20 @@ impl<F: Lanes> Codes<F> {
             (None, false) => 0,
             (Some(_), _) => F::OFFSET,
         }
+    }
+
+    /// How many words of codes of `run` values are summed from one start on: all, or two.
+    pub(super) const fn words<S: Simd>(run: usize) -> usize {
+        let most = match F::MOST {
+            Some(most) if most - F::OFFSET > F::OFFSET => most - F::OFFSET,
+            Some(_) => F::OFFSET,
+            None => 128,
+        };
+        if S::HALVES && F::MOST.is_some() && depth(most) < run / 4 {
+            assert!(depth(most) >= 2);
+            return 2;
+        }
+        run / 4
     }
 }
 
@@ -119,19 +136,23 @@ impl Rows<'_> {
     }
 }
 
-/// Where a block of a vector of rows goes: rows of a tile's width.
-pub(super) struct To<S> {
+/// Where a block of a vector of rows goes: rows of a tile's width; or where there is `ONE` routed row,
+/// codes are multiplied by its own as they come, and only what else a block has is stored.
+pub(super) struct To<S: Simd, F, const ONE: bool> {
+    /// Codes of weights, or for one row [`Shape::runs`](super::tile::Shape::runs) sums.
     pub(super) words: *mut u32,
+    /// Codes of the one row.
+    pub(super) codes: *const u32,
     pub(super) dw: *mut f32,
-    pub(super) sub: *mut f32,
+    pub(super) sub: *mut u32,
     pub(super) mn: *mut f32,
     pub(super) dm: *mut f32,
     /// Rows of the tile.
     pub(super) stride: usize,
-    pub(super) simd: std::marker::PhantomData<S>,
+    pub(super) types: PhantomData<(S, F)>,
 }
 
-impl<S: Simd> To<S> {
+impl<S: Simd, F: Lanes, const ONE: bool> To<S, F, ONE> {
     /// Word `i` of the codes.
     ///
     /// # Safety
@@ -139,16 +160,67 @@ impl<S: Simd> To<S> {
     #[inline(always)]
     unsafe fn code(&self, i: usize, codes: S::I) {
         // SAFETY: the caller's.
-        unsafe { S::store_i(self.words.add(i * self.stride), codes) }
+        unsafe {
+            if !ONE {
+                return S::store_i(self.words.add(i * self.stride), codes);
+            }
+            let shape = const { Shape::one::<S, F>() };
+            let sum = self.words.add(4 * i / shape.run * S::LANES);
+            let x = S::splat_i(*self.codes.add(i));
+            S::store_i(sum, Self::dot(S::load_i(sum), codes, x));
+        }
     }
 
-    /// Word `i` of signed codes.
+    /// One routed row's products, added to sums of one run.
     #[inline(always)]
-    unsafe fn signed(&self, i: usize, codes: S::I) {
+    unsafe fn dot(sums: S::I, codes: S::I, x: S::I) -> S::I {
+        let shape = const { Shape::one::<S, F>() };
         // SAFETY: the caller's.
         unsafe {
-            let flipped = if S::BYTES { S::xor(codes, S::splat_i(0x8080_8080)) } else { codes };
-            self.code(i, flipped);
+            let ones = S::splat_i(0x0001_0001);
+            if Codes::<F>::signed::<S>() {
+                S::dot_signed(sums, codes, x, ones)
+            } else if shape.halves || !S::HALVES {
+                S::dot_add(sums, codes, x)
+            } else {
+                S::dot_end(sums, S::dot_add(S::zero_i(), codes, x), ones)
+            }
+        }
+    }
+
+    /// Words from `i` on, a multiple of four.
+    #[inline(always)]
+    unsafe fn codes(&self, i: usize, codes: [S::I; 4]) {
+        // SAFETY: the caller's.
+        unsafe {
+            if !ONE {
+                for (n, codes) in codes.into_iter().enumerate() {
+                    S::store_i(self.words.add((i + n) * self.stride), codes);
+                }
+                return;
+            }
+            // Four words are of one run.
+            let shape = const { Shape::one::<S, F>() };
+            let sum = self.words.add(4 * i / shape.run * S::LANES);
+            let mut acc = S::load_i(sum);
+            for (n, codes) in codes.into_iter().enumerate() {
+                acc = Self::dot(acc, codes, S::splat_i(*self.codes.add(i + n)));
+            }
+            S::store_i(sum, acc);
+        }
+    }
+
+    /// Words of signed codes from `i` on, a multiple of four.
+    #[inline(always)]
+    unsafe fn signed(&self, i: usize, mut codes: [S::I; 4]) {
+        // SAFETY: the caller's.
+        unsafe {
+            if S::BYTES {
+                for codes in &mut codes {
+                    *codes = S::xor(*codes, S::splat_i(0x8080_8080));
+                }
+            }
+            self.codes(i, codes);
         }
     }
 
@@ -159,11 +231,19 @@ impl<S: Simd> To<S> {
         unsafe { S::store(self.dw.add(g * self.stride), values) }
     }
 
-    /// Sub-scale `s`, an integer.
+    /// Sub-scale `s`, an integer: as f32, or where sums are halves as two i16.
     #[inline(always)]
     unsafe fn sub(&self, s: usize, values: S::I) {
         // SAFETY: the caller's.
-        unsafe { S::store(self.sub.add(s * self.stride), S::convert(values)) }
+        unsafe {
+            let to = self.sub.add(s * self.stride);
+            if S::HALVES && (!ONE || const { Shape::one::<S, F>() }.halves) {
+                let low = S::and(values, S::splat_i(0xffff));
+                S::store_i(to, S::or(low, S::shl(values, 16)));
+            } else {
+                S::store(to.cast(), S::convert(values));
+            }
+        }
     }
 
     /// Minimum `m`, an integer.
@@ -203,4 +283,42 @@ unsafe fn field<S: Simd>(v: S::I, shift: u32, bits: u8) -> S::I {
 unsafe fn times<S: Simd>(v: S::F, c: f32) -> S::F {
     // SAFETY: the caller's.
     unsafe { S::fma(v, S::splat(c), S::splat(-0.0)) }
+}
+
+/// [`field`] of four words.
+#[inline(always)]
+unsafe fn fields<S: Simd>(mut words: [S::I; 4], shift: u32, bits: u8) -> [S::I; 4] {
+    for word in &mut words {
+        // SAFETY: the caller's.
+        *word = unsafe { field::<S>(*word, shift, bits) };
+    }
+    words
+}
+
+/// [`fields`] of `low`, with those of `high` above them.
+#[inline(always)]
+unsafe fn joined_fields<S: Simd>(
+    low: [S::I; 4],
+    (shift, bits): (u32, u8),
+    high: [S::I; 4],
+    (high_shift, high_bits, up): (u32, u8, u32),
+) -> [S::I; 4] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut words = fields::<S>(low, shift, bits);
+        for (word, high) in words.iter_mut().zip(high) {
+            *word = S::or(*word, S::shl(field::<S>(high, high_shift, high_bits), up));
+        }
+        words
+    }
+}
+
+/// Entries of `table`, likewise.
+#[inline(always)]
+unsafe fn lookups<S: Simd>(table: &[u8; 16], mut words: [S::I; 4]) -> [S::I; 4] {
+    for word in &mut words {
+        // SAFETY: the caller's.
+        *word = unsafe { S::lookup(table, *word) };
+    }
+    words
 }
