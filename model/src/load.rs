@@ -1,6 +1,8 @@
 //! Weights on a device.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use strata_core::backend::ops::{
@@ -189,21 +191,27 @@ impl<'a> Loader<'a> {
         Self { gguf, backend, progress, done: 0, total, loaded: HashMap::new() }
     }
 
-    pub fn tensor(&self, name: &str) -> Result<&'a TensorInfo> {
+    fn tensor(&self, name: &str) -> Result<&'a TensorInfo> {
         let missing = || Error::invalid(format!("tensor {name}"), "nothing", "it to be there");
         self.gguf.tensor(name).ok_or_else(missing)
     }
 
     /// A tensor's bytes, for a device.
-    pub fn bytes(&self, tensor: &TensorInfo) -> Result<HostBytes> {
+    fn bytes(&self, tensor: &TensorInfo) -> Result<HostBytes> {
         let (owner, range) = self.gguf.mapped(tensor)?;
         HostBytes::new(owner, range)
     }
 
-    pub fn told(&mut self, tensor: &TensorInfo) {
+    fn told(&mut self, tensor: &TensorInfo) {
         self.done += tensor.bytes() as u64;
         let (done, total) = (self.done, self.total);
         (self.progress)(LoadProgress { tensor: tensor.name(), done, total, quantized: None });
+    }
+
+    /// The same for a tensor that somebody else put there.
+    pub fn part(&mut self, at: LoadProgress<'_>) {
+        self.done += self.gguf.tensor(at.tensor).map_or(0, |tensor| tensor.bytes() as u64);
+        (self.progress)(LoadProgress { done: self.done, total: self.total, ..at });
     }
 
     /// A matrix; the same tensor asked for again is the same memory.
@@ -254,34 +262,97 @@ impl<'a> Loader<'a> {
         projection: &Projection,
         rows: [usize; N],
     ) -> Result<[Linear; N]> {
-        let Projection { weight: name, cols, .. } = projection;
-        let tensor = self.tensor(name)?;
-        let values = self.values(tensor)?;
-        let (owner, range) = self.gguf.mapped(tensor)?;
-        let row = match values {
-            Values::Quantized(ty) => ty.row_bytes(*cols)?,
-            Values::Floats(ty) => cols * ty.bytes(),
-        };
-        let scale = projection.scale.as_deref().map(|name| self.scalar(name)).transpose()?;
-        let bias = projection.bias.as_deref().map(|name| self.floats(name)).transpose()?;
         let mut at = 0;
         let mut parts = Vec::with_capacity(N);
         for rows in rows {
-            let start = range.start + at * row;
-            let bytes = HostBytes::new(owner.clone(), start..start + rows * row)?;
-            let data = Arc::new(self.backend.import(bytes)?);
-            let bias = bias.as_ref().map(|bias| self.backend.from_slice(&bias[at..at + rows]));
-            parts.push(Linear {
-                weight: Weight { data, values, rows, cols: *cols },
-                scale,
-                bias: bias.transpose()?,
-                bias_first: projection.bias_first,
-            });
+            let range = at..at + rows;
+            let bytes = self.rows(&projection.weight, projection.cols, range.clone())?;
+            parts.push(self.matrix_of(projection, slice::from_ref(&range), bytes)?);
             at += rows;
         }
-        self.told(tensor);
+        self.told(self.tensor(&projection.weight)?);
         let given = parts.len();
         parts.try_into().map_err(|_| Error::invalid("parts", given, format!("{N}")))
+    }
+
+    /// Matrices of some rows of one each, in an order of their own: copies.
+    pub fn gathered(
+        &mut self,
+        projection: &Projection,
+        parts: Vec<Vec<Range<usize>>>,
+    ) -> Result<Vec<Linear>> {
+        let mut linears = Vec::with_capacity(parts.len());
+        for rows in parts {
+            let mut bytes = Vec::new();
+            for rows in &rows {
+                let of = self.rows(&projection.weight, projection.cols, rows.clone())?;
+                bytes.extend_from_slice(of.as_slice());
+            }
+            linears.push(self.matrix_of(projection, &rows, bytes.into())?);
+        }
+        self.told(self.tensor(&projection.weight)?);
+        Ok(linears)
+    }
+
+    /// The matrices of a tensor of `count`, one after the other.
+    pub fn each(
+        &mut self,
+        name: &str,
+        count: usize,
+        [rows, cols]: [usize; 2],
+    ) -> Result<Vec<Linear>> {
+        let (weight, all) = (name.to_owned(), count * rows);
+        let one =
+            Projection { weight, cols, rows: all, scale: None, bias: None, bias_first: false };
+        let mut linears = Vec::with_capacity(count);
+        for at in (0..all).step_by(rows) {
+            let range = at..at + rows;
+            let bytes = self.rows(name, cols, range.clone())?;
+            linears.push(self.matrix_of(&one, slice::from_ref(&range), bytes)?);
+        }
+        self.told(self.tensor(name)?);
+        Ok(linears)
+    }
+
+    /// The bytes of some rows of a matrix, as they are mapped.
+    fn rows(&self, name: &str, cols: usize, rows: Range<usize>) -> Result<HostBytes> {
+        let tensor = self.tensor(name)?;
+        let row = match self.values(tensor)? {
+            Values::Quantized(ty) => ty.row_bytes(cols)?,
+            Values::Floats(ty) => cols * ty.bytes(),
+        };
+        let (owner, range) = self.gguf.mapped(tensor)?;
+        HostBytes::new(owner, range.start + rows.start * row..range.start + rows.end * row)
+    }
+
+    /// A matrix of some rows of another, whose bytes are given.
+    fn matrix_of(
+        &mut self,
+        projection: &Projection,
+        rows: &[Range<usize>],
+        bytes: HostBytes,
+    ) -> Result<Linear> {
+        let values = self.values(self.tensor(&projection.weight)?)?;
+        let bias = match &projection.bias {
+            None => None,
+            Some(name) => {
+                let all = self.floats(name)?;
+                let of: Vec<f32> =
+                    rows.iter().flat_map(|rows| &all[rows.clone()]).copied().collect();
+                Some(self.backend.from_slice(&of)?)
+            }
+        };
+        Ok(Linear {
+            weight: Weight {
+                data: Arc::new(self.backend.import(bytes)?),
+                values,
+                rows: rows.iter().map(Range::len).sum(),
+                cols: projection.cols,
+            },
+            scale: projection.scale.as_deref().map(|name| self.scalar(name)).transpose()?,
+            bias,
+            bias_first: projection.bias_first,
+        })
     }
 
     pub fn norm(&mut self, norm: &Norm) -> Result<NormWeights> {
@@ -292,7 +363,7 @@ impl<'a> Loader<'a> {
     }
 
     /// A tensor as f32 on the host.
-    pub fn floats(&mut self, name: &str) -> Result<Vec<f32>> {
+    fn floats(&mut self, name: &str) -> Result<Vec<f32>> {
         let tensor = self.tensor(name)?;
         let values = tensor_f32(self.gguf, tensor)?;
         self.told(tensor);

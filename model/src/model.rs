@@ -1,15 +1,17 @@
 //! A model on a device.
 
 use strata_core::Result;
+use strata_core::attention::{PAGE, PageLayout};
 use strata_core::backend::Backend;
 use strata_core::gguf::Gguf;
 use strata_core::prefill::LoadProgress;
-use strata_core::{Error, attention::PAGE};
 
-use crate::attention::{Attention, Turn};
+use crate::attention::Turn;
 use crate::config::{self, Config};
 use crate::ffn::Ffn;
+use crate::fingerprint::fingerprint;
 use crate::load::{Linear, Loader, NormWeights, Weight};
+use crate::mixer::Mixer;
 
 /// A model's weights on a device, and what it computes.
 pub struct Model {
@@ -18,13 +20,14 @@ pub struct Model {
     pub(crate) blocks: Vec<Block>,
     pub(crate) output_norm: NormWeights,
     pub(crate) head: Linear,
+    fingerprint: [u8; 32],
     /// What is done to heads by their position, in any block.
     pub(crate) turns: Vec<Turn>,
 }
 
 pub(crate) struct Block {
     pub mixer_norm: NormWeights,
-    pub mixer: Attention,
+    pub mixer: Mixer,
     pub mixer_post_norm: Option<NormWeights>,
     pub ffn_norm: NormWeights,
     pub ffn: Ffn,
@@ -36,28 +39,33 @@ impl Model {
     /// Puts a model on a device; `progress` is called after each tensor.
     ///
     /// # Errors
-    /// As [`Config::load`]; [`Error::Invalid`] naming the block for what this version does not
-    /// compute; and those of the backend.
+    /// As [`Config::load`]; [`Error::Invalid`] for a tensor of a type, or heads of a size, that is
+    /// not computed; and those of the backend.
     pub fn load(
         gguf: &Gguf,
         context: Option<usize>,
         backend: &dyn Backend,
         progress: &mut dyn FnMut(LoadProgress<'_>),
     ) -> Result<Self> {
-        let config = Config::load(gguf, context)?;
+        Self::of(Config::load(gguf, context)?, gguf, backend, progress)
+    }
+
+    /// As [`load`](Self::load), of a configuration of the file's that was read before, and perhaps
+    /// changed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(
+        config: Config,
+        gguf: &Gguf,
+        backend: &dyn Backend,
+        progress: &mut dyn FnMut(LoadProgress<'_>),
+    ) -> Result<Self> {
         let mut loader = Loader::new(gguf, backend, progress);
         let mut turns = Vec::new();
         let embedding = loader.weight(&config.embedding, config.vocab, config.width)?;
         let mut blocks = Vec::with_capacity(config.layers.len());
-        for (no, layer) in config.layers.iter().enumerate() {
-            let config::Mixer::Attention(attention) = &layer.mixer else {
-                let expected = "attention that this version computes";
-                return Err(Error::invalid(
-                    format!("block {no}"),
-                    mixer_name(&layer.mixer),
-                    expected,
-                ));
-            };
+        for layer in &config.layers {
             let mut post = |norm: &Option<config::Norm>| {
                 norm.as_ref().map(|norm| loader.norm(norm)).transpose()
             };
@@ -65,7 +73,7 @@ impl Model {
                 (post(&layer.mixer_post_norm)?, post(&layer.ffn_post_norm)?);
             blocks.push(Block {
                 mixer_norm: loader.norm(&layer.mixer_norm)?,
-                mixer: Attention::load(&mut loader, attention, &mut turns)?,
+                mixer: Mixer::load(&mut loader, &layer.mixer, &mut turns)?,
                 mixer_post_norm,
                 ffn_norm: loader.norm(&layer.ffn_norm)?,
                 ffn: Ffn::load(&mut loader, &layer.ffn)?,
@@ -75,7 +83,8 @@ impl Model {
         }
         let output_norm = loader.norm(&config.output_norm)?;
         let head = loader.linear(&config.head)?;
-        Ok(Self { config, embedding, blocks, output_norm, head, turns })
+        let fingerprint = fingerprint(gguf, &config)?;
+        Ok(Self { config, embedding, blocks, output_norm, head, fingerprint, turns })
     }
 
     /// What the model computes.
@@ -83,18 +92,21 @@ impl Model {
         &self.config
     }
 
+    /// Which model this is, by its configuration and a part of every tensor: states are checked
+    /// against it.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
     /// Bytes of keys and values of one token, in all blocks.
     pub fn cache_bytes_per_token(&self) -> usize {
-        let bytes = |block: &Block| block.mixer.shape().layout().bytes() / PAGE;
-        self.blocks.iter().map(bytes).sum()
+        let layouts = self.blocks.iter().filter_map(|block| block.mixer.layout());
+        layouts.map(|layout: PageLayout| layout.bytes() / PAGE).sum()
     }
-}
 
-fn mixer_name(mixer: &config::Mixer) -> &'static str {
-    match mixer {
-        config::Mixer::Attention(_) => "attention",
-        config::Mixer::Mla(_) => "attention over a compressed row",
-        config::Mixer::DeltaNet(_) => "a gated delta net",
-        config::Mixer::ShortConv(_) => "a short convolution",
+    /// Bytes of the states of one sequence, in all blocks, whatever its length.
+    pub fn state_bytes_per_sequence(&self) -> usize {
+        let values = self.blocks.iter().flat_map(|block| block.mixer.states());
+        values.map(|values| 4 * values).sum()
     }
 }

@@ -1,14 +1,17 @@
 //! Sequences of tokens on their way through a model: their cache, and the memory that a chunk needs.
 
+use std::ops::Range;
+
 use strata_core::attention::PAGE;
 use strata_core::backend::ops::{By, Embed, Matrix, MatrixMut, Pointwise};
-use strata_core::backend::{Backend, BatchLimits, Buffer, KvCache, TokenBatch};
+use strata_core::backend::{Backend, BatchLimits, Buffer, TokenBatch};
 use strata_core::prefill::{Chunk, Options as LayerOptions};
 use strata_core::{Error, Result};
 
-use crate::attention::{AttentionSpace, TurnTable, widths};
+use crate::attention::TurnTable;
 use crate::ffn::FfnSpace;
 use crate::load::{Acts, NormWeights};
+use crate::mixer::{Kept, MixerSpace, Needs, Step};
 use crate::model::{Block, Model};
 
 /// How a session is set up; none of it changes a byte of a result.
@@ -54,11 +57,14 @@ pub struct Token {
 /// Sequences, their keys and values, and memory for a chunk.
 pub struct Session {
     space: Space,
-    lengths: Vec<usize>,
+    /// The ids of each sequence.
+    texts: Vec<Vec<u32>>,
+    /// The logits behind each sequence's last token, or none.
+    latest: Vec<Vec<f32>>,
     batch: TokenBatch,
-    caches: Vec<KvCache>,
+    pub(crate) kept: Vec<Kept>,
     tables: Vec<TurnTable>,
-    attention: AttentionSpace,
+    mixing: MixerSpace,
     ffn: FfnSpace,
     head: Acts,
     x: Buffer<f32>,
@@ -94,10 +100,10 @@ impl Session {
         // Every sequence has pages of its own.
         let own: Vec<u32> = (0..pages as u32).collect();
         batch.set_pages(backend, &own)?;
-        let caches = model
+        let kept = model
             .blocks
             .iter()
-            .map(|block| KvCache::new(backend, block.mixer.shape().layout(), pages))
+            .map(|block| Kept::new(backend, &block.mixer, sequences, pages))
             .collect::<Result<_>>()?;
         let tables = model
             .turns
@@ -108,24 +114,21 @@ impl Session {
             let all = n.checked_mul(chunk);
             backend.alloc(all.ok_or_else(|| Error::invalid("chunk", chunk, "less"))?)
         };
-        let mut most = [0; 6];
-        for block in &model.blocks {
-            for (most, width) in most.iter_mut().zip(widths(&block.mixer)) {
-                *most = width.max(*most);
-            }
-        }
-        let [q, qn, k, kn, v, out] = most.map(values);
+        let needs = model.blocks.iter().map(|block| block.mixer.needs());
+        let needs = needs.fold(Needs::default(), Needs::max);
+        let [a, b, c, d, e, f] = needs.rows.map(values);
         let ffns: Vec<_> = model.blocks.iter().map(|block| &block.ffn).collect();
         let ffn = FfnSpace::new(backend, &ffns, width, &space)?;
         Ok(Self {
             space,
-            lengths: vec![0; sequences],
+            texts: vec![Vec::new(); sequences],
+            latest: vec![Vec::new(); sequences],
             batch,
-            caches,
+            kept,
             tables,
-            attention: AttentionSpace {
-                acts: Acts::new(backend, chunk, width.max(most[5]))?,
-                rows: [q?, qn?, k?, kn?, v?, out?],
+            mixing: MixerSpace {
+                acts: Acts::new(backend, chunk, width.max(needs.input))?,
+                rows: [a?, b?, c?, d?, e?, f?],
             },
             ffn,
             head: Acts::new(backend, chunk, width)?,
@@ -139,12 +142,27 @@ impl Session {
 
     /// Tokens of a sequence; 0 for one that there is not.
     pub fn len(&self, sequence: usize) -> usize {
-        self.lengths.get(sequence).copied().unwrap_or(0)
+        self.texts.get(sequence).map_or(0, Vec::len)
     }
 
     /// Whether no sequence has a token.
     pub fn is_empty(&self) -> bool {
-        self.lengths.iter().all(|&length| length == 0)
+        self.texts.iter().all(Vec::is_empty)
+    }
+
+    /// The ids of a sequence's tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a sequence that there is not.
+    pub fn tokens(&self, sequence: usize) -> Result<&[u32]> {
+        let sequences = self.texts.len();
+        let missing = || Error::invalid("sequence", sequence, format!("less than {sequences}"));
+        self.texts.get(sequence).map(Vec::as_slice).ok_or_else(missing)
+    }
+
+    /// The logits behind a sequence's last token, if they were asked for.
+    pub fn logits(&self, sequence: usize) -> Option<&[f32]> {
+        self.latest.get(sequence).map(Vec::as_slice).filter(|logits| !logits.is_empty())
     }
 
     /// How it was set up.
@@ -156,17 +174,55 @@ impl Session {
     /// others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a sequence that there is not, or that is shorter.
+    /// [`Error::Invalid`] for a sequence that there is not, or that is shorter; and for a part of
+    /// one where a block keeps a state of all tokens, not of each: there, all or none can be kept.
     pub fn truncate(&mut self, sequence: usize, tokens: usize) -> Result<()> {
-        let sequences = self.lengths.len();
-        let length = self.lengths.get_mut(sequence).ok_or_else(|| {
-            Error::invalid("sequence", sequence, format!("less than {sequences}"))
-        })?;
-        if tokens > *length {
+        let length = self.tokens(sequence)?.len();
+        if tokens > length {
             return Err(Error::invalid("tokens to keep", tokens, format!("at most {length}")));
         }
-        *length = tokens;
+        if self.kept_from(sequence, tokens)? != tokens {
+            let expected = format!("0 or {length}, as a block has a state of all tokens");
+            return Err(Error::invalid("tokens to keep", tokens, expected));
+        }
+        if tokens < length {
+            self.texts[sequence].truncate(tokens);
+            self.latest[sequence].clear();
+        }
         Ok(())
+    }
+
+    /// The most tokens, of at most `tokens`, that a sequence can be cut back to.
+    fn kept_from(&self, sequence: usize, tokens: usize) -> Result<usize> {
+        let whole = self.kept.iter().any(|kept| !kept.states.is_empty());
+        let all = self.tokens(sequence)?.len();
+        Ok(if whole && tokens < all { 0 } else { tokens })
+    }
+
+    /// Keeps what a sequence has in common with the beginning of `ids`, and returns how many tokens
+    /// that is; the rest of `ids` can then be appended. The last of `ids` is never kept: its logits
+    /// are what somebody wants who asks for this.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a sequence that there is not.
+    pub fn reuse(&mut self, sequence: usize, ids: &[u32]) -> Result<usize> {
+        let own = self.tokens(sequence)?.iter();
+        let common = own.zip(ids).take_while(|(own, given)| own == given).count();
+        let kept = self.kept_from(sequence, common.min(ids.len().saturating_sub(1)))?;
+        self.truncate(sequence, kept)?;
+        Ok(kept)
+    }
+
+    /// Where a sequence's first pages are in a cache with pages of `bytes` bytes.
+    pub(crate) fn pages_of(&self, sequence: usize, tokens: usize, bytes: usize) -> Range<usize> {
+        let first = sequence * self.space.context.div_ceil(PAGE);
+        first * bytes..(first + tokens.div_ceil(PAGE)) * bytes
+    }
+
+    /// Makes a sequence one of these tokens, whose keys and values are there.
+    pub(crate) fn set(&mut self, sequence: usize, ids: Vec<u32>, logits: Vec<f32>) {
+        self.texts[sequence] = ids;
+        self.latest[sequence] = logits;
     }
 
     /// Appends tokens to their sequences, in order, and returns the logits of those that want
@@ -183,7 +239,7 @@ impl Session {
         model: &Model,
         tokens: &[Token],
     ) -> Result<Vec<Vec<f32>>> {
-        let mut lengths = self.lengths.clone();
+        let mut lengths: Vec<usize> = self.texts.iter().map(Vec::len).collect();
         let mut positions = Vec::with_capacity(tokens.len());
         for (at, token) in tokens.iter().enumerate() {
             let sequences = lengths.len();
@@ -208,8 +264,24 @@ impl Session {
         for (tokens, positions) in chunks {
             self.chunk(backend, model, tokens, positions, &mut logits)?;
         }
-        self.lengths = lengths;
+        self.remember(tokens, &logits);
         Ok(logits)
+    }
+
+    /// Tokens that were appended, and the logits of those that wanted them.
+    fn remember(&mut self, tokens: &[Token], logits: &[Vec<f32>]) {
+        let mut last = vec![None; self.texts.len()];
+        let mut rows = logits.iter();
+        for token in tokens {
+            self.texts[token.sequence].push(token.id);
+            last[token.sequence] = Some(if token.logits { rows.next() } else { None });
+        }
+        for (latest, last) in self.latest.iter_mut().zip(last) {
+            if let Some(row) = last {
+                latest.clear();
+                latest.extend(row.into_iter().flatten());
+            }
+        }
     }
 
     fn chunk(
@@ -230,7 +302,7 @@ impl Session {
         for (no, block) in model.blocks.iter().enumerate() {
             self.block(backend, model, no, block, count)?;
         }
-        self.logits(backend, model, tokens, logits)
+        self.head(backend, model, tokens, logits)
     }
 
     /// One block; `x` holds the tokens, before and after.
@@ -243,14 +315,14 @@ impl Session {
         count: usize,
     ) -> Result<()> {
         let (width, eps) = (model.config.width, model.config.eps);
-        let Self { x, normed, branch, batch, tables, caches, attention, ffn, .. } = self;
+        let Self { x, normed, branch, batch, tables, kept, mixing, ffn, .. } = self;
         let values = Matrix::dense("tokens", &*x, count, width)?;
         let to = MatrixMut::dense("normed", &mut *normed, count, width)?;
         block.mixer_norm.apply(backend, values, eps, to)?;
         let input = Matrix::dense("normed", &*normed, count, width)?;
-        let to = MatrixMut::dense("attention", &mut *branch, count, width)?;
-        let cache = &mut caches[no];
-        block.mixer.apply(backend, input, eps, batch, tables, cache, attention, to)?;
+        let to = MatrixMut::dense("mixed", &mut *branch, count, width)?;
+        let step = Step { backend, eps, batch, tables };
+        block.mixer.apply(&step, input, &mut kept[no], mixing, to)?;
         finish(
             backend,
             block.mixer_post_norm.as_ref(),
@@ -283,7 +355,7 @@ impl Session {
     }
 
     /// The logits of the tokens of a chunk that want them.
-    fn logits(
+    fn head(
         &mut self,
         backend: &dyn Backend,
         model: &Model,

@@ -1,8 +1,12 @@
 //! `strata bench`: steps alone, beside what the memory allows at best.
 
 mod layer;
+mod model;
+mod routers;
 mod steps;
+mod watched;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,7 +19,7 @@ use strata::routing::Routes;
 use super::args::{self, DeviceArgs};
 use super::measure::Bandwidth;
 use super::report::{self, significant};
-use super::{Failure, Outcome, print, print_json, progress};
+use super::{Failure, Outcome, print, print_json, progress, text};
 
 /// Measure steps on random inputs: medians of several runs, beside the floor, the time
 /// in which the memory moves the bytes that the step must read and write. How fast the
@@ -33,7 +37,8 @@ pub struct Args {
     #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     types: Vec<String>,
 
-    /// Numbers of tokens [default: 512,2048, on a GPU 512,2048,8192,32768]
+    /// Numbers of tokens, of a model those of the prompt [default: 512,2048, on a GPU
+    /// 512,2048,8192,32768]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = args::count)]
     tokens: Vec<usize>,
 
@@ -52,6 +57,18 @@ pub struct Args {
     /// Columns: values of a token
     #[arg(long, value_name = "N", default_value_t = 2560, value_parser = args::count)]
     cols: usize,
+
+    /// Of a model: a GGUF file or the first of its parts
+    #[arg(long, value_name = "FILE", required_if_eq("what", "model"))]
+    model: Option<PathBuf>,
+
+    /// Of a model: tokens that are written behind each prompt
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = args::count)]
+    new: usize,
+
+    /// Of a model: tokens that go through it at once
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = args::count)]
+    chunk: usize,
 
     /// Runs of each, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = args::count)]
@@ -76,6 +93,17 @@ enum What {
     Mmq,
     /// A whole layer, phase by phase
     Layer,
+    /// A whole layer with each kind of router, and without checks, in turns with the usual one
+    Routers,
+    /// A whole model: reading prompts and writing text, step by step
+    Model,
+}
+
+impl What {
+    /// Whether it is about whole layers.
+    fn is_layer(self) -> bool {
+        matches!(self, Self::Layer | Self::Routers)
+    }
 }
 
 /// Types of every layout and family, where none are named.
@@ -95,12 +123,25 @@ const LEGEND: &str = "
 floor: the bytes at the speed of the memory; x floor: times that
 x tokens: growth of the time over growth of the tokens, 1.00 is linear
 x experts: growth of the time from the fewer experts above
+to the first: median of the ratios to the run of the first line just before
 ";
 
 /// Runs it.
 pub fn run(args: &Args) -> Outcome {
     let types = types(args)?;
-    let backend = args.device.open()?;
+    let loaded = match (args.what, &args.model) {
+        (What::Model, Some(path)) => Some(text::load(&args.device, path, None, args.chunk)?),
+        (_, Some(_)) => return Err(Failure::Usage("--model: only a model has one".to_owned())),
+        (_, None) => None,
+    };
+    let own;
+    let backend: &dyn Backend = match &loaded {
+        Some(loaded) => &*loaded.backend,
+        None => {
+            own = args.device.open()?;
+            &*own
+        }
+    };
     let gpu = backend.id().kind != BackendKind::Cpu;
     let or = |given: &[usize], cpu: &[usize], other: &[usize]| {
         if given.is_empty() { if gpu { other } else { cpu }.to_vec() } else { given.to_vec() }
@@ -113,18 +154,18 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(many) = experts.iter().find(|&&experts| experts > i32::MAX as usize) {
         return Err(Failure::Usage(format!("--experts: given {many}, expected below 2^31")));
     }
-    for ty in types.iter().filter(|_| matches!(args.what, What::Mmq | What::Layer)) {
+    for ty in types.iter().filter(|_| args.what == What::Mmq || args.what.is_layer()) {
         ty.row_bytes(args.cols).map_err(Failure::usage)?;
     }
-    if args.what == What::Layer && !args.rows.is_multiple_of(2) {
+    if args.what.is_layer() && !args.rows.is_multiple_of(2) {
         return Err(Failure::Usage(format!(
             "--rows: given {}, expected an even number",
             args.rows
         )));
     }
-    let bandwidth = Bandwidth::measure(&*backend)?;
+    let bandwidth = Bandwidth::measure(backend)?;
     let bench = Bench {
-        backend: &*backend,
+        backend,
         args,
         bar: progress::spinner("measuring"),
         bandwidth,
@@ -133,11 +174,14 @@ pub fn run(args: &Args) -> Outcome {
         experts,
         k,
     };
-    let table = match args.what {
-        What::Quantize => bench.quantize(),
-        What::Map => bench.map(),
-        What::Mmq => bench.mmq(),
-        What::Layer => bench.layer(),
+    let table = match (args.what, &loaded) {
+        (_, Some(loaded)) => bench.model(loaded),
+        (What::Quantize, None) => bench.quantize(),
+        (What::Map, None) => bench.map(),
+        (What::Mmq, None) => bench.mmq(),
+        (What::Layer, None) => bench.layer(),
+        (What::Routers, None) => bench.routers(),
+        (What::Model, None) => Err(Failure::Usage("--model: given none".to_owned())),
     };
     bench.bar.finish_and_clear();
     let table = table?;
@@ -166,7 +210,7 @@ pub fn run(args: &Args) -> Outcome {
 
 fn types(args: &Args) -> Outcome<Vec<WeightType>> {
     match &args.types[..] {
-        [] if args.what == What::Layer => Ok(vec![WeightType::Q4_K]),
+        [] if args.what.is_layer() => Ok(vec![WeightType::Q4_K]),
         [] => Ok(TYPES.to_vec()),
         [all] if all == "all" => Ok(WeightType::ALL.to_vec()),
         names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),

@@ -38,6 +38,14 @@ fn fill(from: &mut impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
+/// The bytes of a file.
+pub fn read(path: &Path) -> Outcome<Vec<u8>> {
+    let (mut file, _) = open(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| io(path, e))?;
+    Ok(bytes)
+}
+
 /// The bytes of a file that must have so many; nothing is allocated for one
 /// that has another size.
 pub fn read_exactly(path: &Path, expected: usize, what: &str) -> Outcome<Vec<u8>> {

@@ -1,21 +1,24 @@
 //! `strata generate`: text in, text out.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use strata::Error;
-use strata::model::Token;
 use strata::model::sample::{Options, Sampler, Stops};
 use strata::model::template::Date;
+use strata::model::{Session, State, Token};
 
+use super::output::Output;
 use super::text::{Loaded, ModelArgs, PromptArgs, checksum, rate};
-use super::{Failure, Outcome, note, print, print_json};
+use super::{Failure, Outcome, files, note, print, print_json, signals};
 
 /// Continue a text, or answer a message.
 ///
 /// The text goes to standard output as it comes, everything else to standard error.
 /// With temperature 0, the default, the same prompt gives the same text on every
-/// backend and for every chunk; with another, so does the same seed.
+/// backend and for every chunk; with another, so does the same seed. Ctrl-C ends the
+/// text where it is.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -66,6 +69,15 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
+    /// Go on from a text that --save-state wrote; the prompt, if there is one, comes after it
+    #[arg(long, value_name = "FILE", conflicts_with = "chat")]
+    load_state: Option<PathBuf>,
+
+    /// Write the text's state to this file, to go on from with --load-state: on any backend, with
+    /// the same bytes
+    #[arg(long, value_name = "FILE")]
+    save_state: Option<PathBuf>,
+
     /// Print a JSON document instead of the text
     #[arg(long)]
     json: bool,
@@ -80,6 +92,19 @@ fn date(text: &str) -> Result<Date, String> {
         }
         _ => Err("expected year-month-day, as 2026-11-30".to_owned()),
     }
+}
+
+/// Where the text begins.
+struct Begun {
+    session: Session,
+    /// All tokens that are given.
+    prompt: Vec<u32>,
+    /// Of these, those that the session has not read.
+    unread: usize,
+    /// New tokens that there may be.
+    most: usize,
+    /// Random numbers drawn before.
+    drawn: u64,
 }
 
 /// What came of it.
@@ -109,20 +134,33 @@ pub fn run(args: &Args) -> Outcome {
         (true, Some(date)) => Some(date),
         (true, None) => Some(Date::from_unix(today)?),
     };
+    let out = args.save_state.as_deref().map(Output::create).transpose()?;
+    if let Some(out) = &out {
+        if out.is_stdout() {
+            return Err(Failure::Usage("--save-state: standard output has the text".to_owned()));
+        }
+        out.keeps(args.prompt.file())?;
+    }
+    let saved = args.load_state.as_deref().map(files::read).transpose()?;
+    signals::ask_first();
     let loaded = args.model.load()?;
-    let prompt = args.prompt.ids(&loaded, date)?;
-    if prompt.is_empty() {
-        let expected = "text, or ids: this vocabulary begins texts with nothing";
-        return Err(Error::invalid("prompt", "nothing", expected).into());
+    if let Some(out) = &out {
+        out.keeps(loaded.files())?;
     }
-    if prompt.len() > loaded.context {
-        let most = format!("at most {}, the context", loaded.context);
-        return Err(Error::invalid("tokens of the prompt", prompt.len(), most).into());
+    let mut begun = match (&saved, &args.load_state) {
+        (Some(bytes), Some(path)) => resumed(args, &loaded, bytes, path)?,
+        _ => fresh(args, &loaded, args.prompt.ids(&loaded, date)?)?,
+    };
+    let generated = generate(args, &loaded, &mut begun, sampler, stops)?;
+    let interrupted = generated.end == INTERRUPTED;
+    if let Some(out) = out
+        && !interrupted
+    {
+        save(&loaded, &mut begun, &generated, out)?;
     }
-    let generated = generate(args, &loaded, &prompt, sampler, stops)?;
     if args.json {
-        return print_json(&json!({
-            "prompt_tokens": prompt,
+        print_json(&json!({
+            "prompt_tokens": begun.prompt,
             "tokens": generated.tokens,
             "text": generated.text,
             "end": generated.end,
@@ -134,36 +172,94 @@ pub fn run(args: &Args) -> Outcome {
                 "prompt_ms": generated.reading.as_secs_f64() * 1e3,
                 "generate_ms": generated.writing.as_secs_f64() * 1e3,
             },
-        }));
+        }))?;
+    } else {
+        let (read, wrote) = (begun.unread, generated.tokens.len());
+        note(&format!(
+            "prompt {read} tokens, {}; {wrote} new tokens, {}; {}",
+            rate(read, generated.reading),
+            rate(wrote, generated.writing),
+            generated.end
+        ));
     }
-    let (read, wrote) = (prompt.len(), generated.tokens.len());
-    note(&format!(
-        "prompt {read} tokens, {}; {wrote} new tokens, {}; {}",
-        rate(read, generated.reading),
-        rate(wrote, generated.writing),
-        generated.end
-    ));
-    Ok(())
+    match interrupted {
+        true => Err(Failure::Interrupted),
+        false => Ok(()),
+    }
+}
+
+/// What is said of a text that Ctrl-C ended.
+const INTERRUPTED: &str = "interrupted";
+
+/// A text that begins with the prompt.
+fn fresh(args: &Args, loaded: &Loaded, prompt: Vec<u32>) -> Outcome<Begun> {
+    if prompt.is_empty() {
+        let expected = "text, or ids: this vocabulary begins texts with nothing";
+        return Err(Error::invalid("prompt", "nothing", expected).into());
+    }
+    let most = room(args, loaded, prompt.len())?;
+    let session = loaded.session(prompt.len() + most)?;
+    Ok(Begun { session, unread: prompt.len(), prompt, most, drawn: 0 })
+}
+
+/// One that goes on from a saved state.
+fn resumed(args: &Args, loaded: &Loaded, bytes: &[u8], path: &Path) -> Outcome<Begun> {
+    let named = |error: Error| Failure::Failed(format!("{}: {error}", path.display()));
+    let state = State::read(bytes).map_err(named)?;
+    let more = args.prompt.more(loaded)?;
+    let prompt = [state.tokens(), &more].concat();
+    let most = room(args, loaded, prompt.len())?;
+    let mut session = loaded.session(prompt.len() + most)?;
+    session.restore(&*loaded.backend, &loaded.model, 0, &state).map_err(named)?;
+    if more.is_empty() && session.logits(0).is_none() {
+        let expected = "one that ends with logits, or a prompt to go on with";
+        return Err(named(Error::invalid("saved state", "no logits", expected)));
+    }
+    Ok(Begun { session, unread: more.len(), prompt, most, drawn: state.drawn() })
+}
+
+/// How many new tokens a prompt leaves room for.
+fn room(args: &Args, loaded: &Loaded, prompt: usize) -> Outcome<usize> {
+    if prompt > loaded.context {
+        let most = format!("at most {}, the context", loaded.context);
+        return Err(Error::invalid("tokens of the prompt", prompt, most).into());
+    }
+    Ok(args.tokens.min(loaded.context - prompt))
+}
+
+/// Writes the state behind all tokens, the last one too.
+fn save(loaded: &Loaded, begun: &mut Begun, generated: &Generated, out: Output) -> Outcome {
+    let (backend, model) = (&*loaded.backend, &loaded.model);
+    let all = begun.prompt.len() + generated.tokens.len();
+    if begun.session.len(0) < all
+        && let Some(&id) = generated.tokens.last()
+    {
+        begun.session.append(backend, model, &[Token { id, sequence: 0, logits: true }])?;
+    }
+    let drawn = begun.drawn + generated.tokens.len() as u64;
+    out.finish(&[&begun.session.save(backend, model, 0, drawn)?])
 }
 
 fn generate(
     args: &Args,
     loaded: &Loaded,
-    prompt: &[u32],
+    begun: &mut Begun,
     sampler: Sampler,
     mut stops: Stops,
 ) -> Outcome<Generated> {
-    let room = loaded.context - prompt.len();
-    let most = args.tokens.min(room);
-    let mut session = loaded.session(prompt.len() + most)?;
-    let full = most < args.tokens;
+    let Begun { session, prompt, unread, most, drawn } = begun;
+    let (most, full) = (*most, *most < args.tokens);
     let mut out = Generated {
         end: if full { "the context is full" } else { "as many as asked for" },
         ..Generated::default()
     };
 
     let start = Instant::now();
-    let mut logits = loaded.read(&mut session, prompt, false)?.pop().unwrap_or_default();
+    let unread = &prompt[prompt.len() - *unread..];
+    let mut logits = match loaded.read(session, unread, false)?.pop() {
+        Some(logits) => logits,
+        None => session.logits(0).unwrap_or_default().to_vec(),
+    };
     out.checksum = Some(checksum(&logits));
     out.reading = start.elapsed();
 
@@ -179,8 +275,13 @@ fn generate(
         }
     };
     while out.tokens.len() < most {
+        if signals::interrupted() {
+            out.end = INTERRUPTED;
+            break;
+        }
         let position = prompt.len() + out.tokens.len();
-        let id = sampler.choose(&logits, selectable, position, out.tokens.len() as u64)?;
+        let index = *drawn + out.tokens.len() as u64;
+        let id = sampler.choose(&logits, selectable, position, index)?;
         out.tokens.push(id);
         if tokenizer.is_some_and(|tokenizer| tokenizer.is_end(id)) {
             out.end = "the model ended the text";

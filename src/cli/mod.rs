@@ -35,7 +35,7 @@ use clap::{Parser, Subcommand};
 /// `strata generate`.
 #[derive(Parser)]
 #[command(name = "strata", version, max_term_width = 100, subcommand_required = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed or differs, 2 wrong usage.")]
+#[command(after_help = "Exit codes: 0 done, 1 failed or differs, 2 wrong usage, 130 interrupted.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -74,6 +74,8 @@ enum Failure {
     Differs,
     /// Nobody reads the output any more.
     Pipe,
+    /// Ctrl-C, after what was there was written: exit code 130.
+    Interrupted,
 }
 
 impl Failure {
@@ -120,6 +122,7 @@ pub fn main() -> ExitCode {
     let (code, message) = match outcome {
         Ok(()) | Err(Failure::Pipe) => return ExitCode::SUCCESS,
         Err(Failure::Differs) => return ExitCode::from(1),
+        Err(Failure::Interrupted) => return ExitCode::from(130),
         Err(Failure::Failed(message)) => (1, message),
         Err(Failure::Usage(message)) => {
             (2, format!("{message}\n\nFor more information, try '--help'."))

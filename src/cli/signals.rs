@@ -33,6 +33,21 @@ pub fn settled(file: TempPath, name: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// From here on a first Ctrl-C asks to end, see [`interrupted`]; what does not heed it ends like any
+/// other command soon after.
+pub fn ask_first() {
+    #[cfg(unix)]
+    unix::ask_first();
+}
+
+/// Whether Ctrl-C asked to end.
+pub fn interrupted() -> bool {
+    #[cfg(unix)]
+    return unix::ASKED.load(std::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(unix))]
+    false
+}
+
 /// Says what happened to a model, of which `path` is a part, if it is cut short while its mapped
 /// bytes are read.
 pub fn watch_model(path: &Path) {
@@ -45,12 +60,27 @@ pub fn watch_model(path: &Path) {
 #[cfg(unix)]
 mod unix {
     use std::io::Write;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::{Arc, OnceLock};
+    use std::time::Duration;
 
     use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
     use signal_hook::iterator::Signals;
     use signal_hook::{flag, low_level};
+
+    /// Whether Ctrl-C asks before it ends the process.
+    static ASKS: AtomicBool = AtomicBool::new(false);
+    /// Whether it has asked.
+    pub static ASKED: AtomicBool = AtomicBool::new(false);
+    /// What is asked to end has this long to write what it has.
+    const PATIENCE: Duration = Duration::from_millis(800);
+
+    pub fn ask_first() {
+        // Where nobody listens, the signal ends the process as it always does.
+        if watch().is_ok() {
+            ASKS.store(true, Relaxed);
+        }
+    }
 
     /// Starts to wait for signals, once.
     pub fn watch() -> std::io::Result<()> {
@@ -64,6 +94,10 @@ mod unix {
         let mut signals = Signals::new(heard)?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if let Some(signal) = signals.forever().next() {
+                if signal == SIGINT && ASKS.load(Relaxed) {
+                    ASKED.store(true, Relaxed);
+                    std::thread::sleep(PATIENCE);
+                }
                 // Kept to the end: no file is made or named from here on.
                 let unfinished = super::unfinished();
                 for path in unfinished.iter() {

@@ -12,7 +12,7 @@ use strata::model::tokenizer::Tokenizer;
 use strata::model::{Model, Session, Space, Token};
 
 use super::args::{self, DeviceArgs};
-use super::{Failure, Outcome, model, note, progress};
+use super::{Failure, Outcome, model, note, progress, signals};
 
 /// Which model, and how much of a text it keeps.
 #[derive(clap::Args)]
@@ -66,37 +66,47 @@ pub struct Loaded {
 impl ModelArgs {
     /// Opens the device and puts the model on it.
     pub fn load(&self) -> Outcome<Loaded> {
-        let start = Instant::now();
-        let gguf = model::open(&self.model)?;
-        // Ids need none: what is wrong with it is told where text is wanted.
-        let tokenizer = Tokenizer::load(&gguf).map_err(|error| error.to_string());
-        for warning in tokenizer.iter().flat_map(Tokenizer::warnings) {
-            note(warning);
-        }
-        let backend = self.device.open()?;
-        let bar = progress::bytes("loading", gguf.tensors().map(|t| t.bytes() as u64).sum());
-        let model =
-            Model::load(&gguf, self.context, &*backend, &mut |at| bar.set_position(at.done));
-        bar.finish_and_clear();
-        let model = model?;
-        if !model.config().unread.is_empty() {
-            note(&format!("keys that nobody reads: {}", listed(&model.config().unread)));
-        }
-        if let Ok(tokenizer) = &tokenizer
-            && tokenizer.len() > model.config().vocab
-        {
-            let most = format!("at most {}, the rows of the embedding", model.config().vocab);
-            return Err(Error::invalid("tokenizer.ggml.tokens", tokenizer.len(), most).into());
-        }
-        let trained = model.config().context;
-        let context = self.context.unwrap_or(trained);
-        if context > trained {
-            let most = format!("at most {trained}, which the model was trained for");
-            return Err(Error::invalid("context", context, most).into());
-        }
-        let (chunk, loading) = (self.chunk, start.elapsed());
-        Ok(Loaded { backend, gguf, model, tokenizer, context, chunk, loading })
+        load(&self.device, &self.model, self.context, self.chunk)
     }
+}
+
+/// Opens a device and puts a model on it, for texts of `context` tokens at most or as many as it
+/// was trained for.
+pub fn load(
+    device: &DeviceArgs,
+    path: &Path,
+    context: Option<usize>,
+    chunk: usize,
+) -> Outcome<Loaded> {
+    let start = Instant::now();
+    let gguf = model::open(path)?;
+    // Ids need none: what is wrong with it is told where text is wanted.
+    let tokenizer = Tokenizer::load(&gguf).map_err(|error| error.to_string());
+    for warning in tokenizer.iter().flat_map(Tokenizer::warnings) {
+        note(warning);
+    }
+    let backend = device.open()?;
+    let bar = progress::bytes("loading", gguf.tensors().map(|t| t.bytes() as u64).sum());
+    let model = Model::load(&gguf, context, &*backend, &mut |at| bar.set_position(at.done));
+    bar.finish_and_clear();
+    let model = model?;
+    if !model.config().unread.is_empty() {
+        note(&format!("keys that nobody reads: {}", listed(&model.config().unread)));
+    }
+    if let Ok(tokenizer) = &tokenizer
+        && tokenizer.len() > model.config().vocab
+    {
+        let most = format!("at most {}, the rows of the embedding", model.config().vocab);
+        return Err(Error::invalid("tokenizer.ggml.tokens", tokenizer.len(), most).into());
+    }
+    let trained = model.config().context;
+    let context = context.unwrap_or(trained);
+    if context > trained {
+        let most = format!("at most {trained}, which the model was trained for");
+        return Err(Error::invalid("context", context, most).into());
+    }
+    let loading = start.elapsed();
+    Ok(Loaded { backend, gguf, model, tokenizer, context, chunk, loading })
 }
 
 /// The first few of many names.
@@ -130,6 +140,9 @@ impl Loaded {
         let bar = progress::counted("tokens read", ids.len() as u64);
         let mut logits = Vec::new();
         for (at, chunk) in ids.chunks(self.chunk).enumerate() {
+            if signals::interrupted() {
+                return Err(Failure::Interrupted);
+            }
             let last = |i: usize| at * self.chunk + i + 1 == ids.len();
             let token = |(i, &id): (usize, &u32)| Token { id, sequence: 0, logits: all || last(i) };
             let tokens: Vec<Token> = chunk.iter().enumerate().map(token).collect();
@@ -145,6 +158,17 @@ impl PromptArgs {
     /// The file of the prompt, if it is in one.
     pub fn file(&self) -> Option<&Path> {
         self.prompt_file.as_deref()
+    }
+
+    /// The ids of text that goes on where another ended: the prompt's alone, which may be absent.
+    pub fn more(&self, loaded: &Loaded) -> Outcome<Vec<u32>> {
+        let text = match (&self.token_ids, &self.prompt, &self.prompt_file) {
+            (Some(ids), _, _) => return Ok(ids.clone()),
+            (_, Some(text), _) => text.clone(),
+            (_, _, Some(path)) => read_text(path)?,
+            _ => return Ok(Vec::new()),
+        };
+        Ok(loaded.tokenizer()?.encode(&text, false)?)
     }
 
     /// The ids of the prompt. With `chat` it is a user's message, through the model's template.

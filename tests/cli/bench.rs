@@ -6,7 +6,8 @@ const SMALL: &str = "--backend cpu --runs 2 --tokens 8,16 --experts 4 --k 2 --ro
 
 #[test]
 fn every_step_is_measured() {
-    for (what, results) in [("quantize", 6), ("map", 2), ("mmq", 16), ("layer", 6)] {
+    for (what, results) in [("quantize", 6), ("map", 2), ("mmq", 16), ("layer", 6), ("routers", 14)]
+    {
         let report = strata(&format!("bench {what} {SMALL} --json")).json();
         let bandwidth = report["bandwidth"]["bytes_per_second"].as_f64().unwrap();
         assert!(bandwidth > 1e8, "{report}");

@@ -10,3 +10,5 @@ mod prefill;
 mod raw;
 mod support;
 mod text;
+#[cfg(unix)]
+mod whole;

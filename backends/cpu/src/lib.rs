@@ -30,6 +30,7 @@ mod model;
 mod moe;
 mod q8;
 mod quantize;
+mod recurrent;
 mod router;
 mod scatter;
 mod scratch;

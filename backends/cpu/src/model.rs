@@ -5,8 +5,8 @@ use std::ops::Range;
 use strata_core::Result;
 use strata_core::attention::Pairs;
 use strata_core::backend::ops::{
-    AddNorm, AppendKv, Attend, By, Embed, FloatProduct, Matrix, MatrixMut, Norm, NormKind,
-    Pointwise, Rope, Table,
+    AddNorm, AppendKv, Attend, By, Convolve, DeltaNet, Embed, FloatProduct, Matrix, MatrixMut,
+    Norm, NormKind, Pointwise, Rope, Table,
 };
 use strata_core::backend::{Checked, ModelOps, TokenBatch};
 use strata_core::floats::FloatType;
@@ -19,6 +19,7 @@ use crate::exp::{sigmoid, silu, tanh};
 use crate::isa::Work;
 use crate::memory::{self, Parts};
 use crate::quantize::Input;
+use crate::recurrent;
 use crate::router::{MOST_TOKENS, ScoreWeights, Scores, TILE};
 
 /// Rows of a task.
@@ -233,6 +234,41 @@ impl ModelOps for CpuBackend {
             attention::Attend { shape, queries, places, cache, sinks, out, out_stride }.run(host)
         });
         ran?
+    }
+
+    fn convolve(&self, op: &mut Checked<Convolve<'_>>) -> Result<()> {
+        let host = &*self.shared;
+        let (x, taps, silu, runs) = (input(op.x()), input(op.taps()), op.silu(), op.runs().clone());
+        let (out, mut states) = op.parts();
+        let states = Parts::new(memory::values_mut(&mut states)?);
+        with_rows(out, |out| {
+            let (out, out_stride) = (out.parts, out.stride);
+            recurrent::Convolve { x, taps, silu, runs: &runs, states, out, out_stride }.run(host);
+        })
+    }
+
+    fn delta_net(&self, op: &mut Checked<DeltaNet<'_>>) -> Result<()> {
+        let host = &*self.shared;
+        let (shape, inputs, runs) = (op.shape(), op.inputs(), op.runs().clone());
+        let (out, mut states) = op.parts();
+        let states = Parts::new(memory::values_mut(&mut states)?);
+        with_rows(out, |out| {
+            recurrent::DeltaNet {
+                shape,
+                queries: input(inputs.queries),
+                keys: input(inputs.keys),
+                values: input(inputs.values),
+                beta: input(inputs.beta),
+                alpha: input(inputs.alpha),
+                decay_bias: memory::values(inputs.decay_bias),
+                decay: memory::values(inputs.decay),
+                runs: &runs,
+                states,
+                out: out.parts,
+                out_stride: out.stride,
+            }
+            .run(host);
+        })
     }
 }
 

@@ -29,6 +29,7 @@ mod device;
 pub mod ops;
 mod order;
 mod routes;
+mod state;
 
 pub use batch::{BatchLimits, KvCache, TokenBatch};
 pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
@@ -36,6 +37,7 @@ pub use checked::Checked;
 pub use device::{BackendKind, DeviceId, DeviceInfo, MemoryInfo};
 pub use order::{Event, RawEvent, StreamState};
 pub use routes::{DeviceRoutes, Report, RoutesView, RoutingMap};
+pub use state::{Runs, States};
 
 use std::time::Duration;
 
@@ -265,6 +267,22 @@ pub trait ModelOps {
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
     fn attend(&self, op: &mut Checked<ops::Attend<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::Convolve`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn convolve(&self, op: &mut Checked<ops::Convolve<'_>>) -> Result<()> {
+        op.unsupported()
+    }
+
+    /// See [`ops::DeltaNet`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the backend has no kernel for it.
+    fn delta_net(&self, op: &mut Checked<ops::DeltaNet<'_>>) -> Result<()> {
         op.unsupported()
     }
 }

@@ -29,6 +29,7 @@ mod moe;
 mod norm;
 mod product;
 mod quantize;
+mod recurrent;
 mod routing;
 
 pub use attention::{AppendKv, Attend};
@@ -44,6 +45,7 @@ pub use moe::{
 pub use norm::{AddNorm, Norm, NormKind};
 pub use product::{Product, Rows};
 pub use quantize::{QuantizeRows, QuantizeScatter};
+pub use recurrent::{Convolve, DeltaInputs, DeltaNet, DeltaShape, KeyHeads, MOST_DELTA, MOST_TAPS};
 pub use routing::{MapRoutes, RouterScores, TopK};
 
 /// Where an operation reports a token, and as what.

@@ -200,7 +200,11 @@ impl Gguf {
         let (ffn, of) = (down.dim(0), "the columns of ffn_down_exps");
         self.agree(&meta, "embedding_length", block, width, first)?;
         self.agree(&meta, "expert_count", block, experts, first)?;
-        self.agree(&meta, "expert_feed_forward_length", block, ffn, down)?;
+        // Writers put 0 where they have no such number.
+        let key = format!("{}.expert_feed_forward_length", meta.architecture);
+        if self.head().u64_of_block(&key, block)? != Some(0) {
+            self.agree(&meta, "expert_feed_forward_length", block, ffn, down)?;
+        }
 
         let sides = format!("[width, ffn, experts], where ffn is {of}");
         let gate_up = match gate_up {

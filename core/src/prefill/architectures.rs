@@ -51,6 +51,9 @@ pub(super) struct Recipe {
     pub halved: bool,
     /// `router_logit_softcapping`, where the file has it, caps the scores.
     pub softcap: bool,
+    /// `.scale`s of weights count whatever their type; else those of NVFP4 alone, whose blocks mean
+    /// nothing without.
+    pub scaled: bool,
 }
 
 /// Or what is different about experts that are not computed here.
@@ -73,12 +76,15 @@ const BASE: Recipe = Recipe {
     dense_beside: false,
     halved: false,
     softcap: false,
+    scaled: false,
 };
 const SIGMOID_BASE: Recipe =
     Recipe { gating: Gating::Sigmoid, normalised: Normalised::Key(false), sum: EPSILON, ..BASE };
 const NORMALISED: Experts = Ok(BASE);
+const SCALED: Experts = Ok(Recipe { scaled: true, ..BASE });
 const NOT_NORMALISED: Experts = Ok(Recipe { normalised: Normalised::Key(false), ..BASE });
 const SIGMOID: Experts = Ok(SIGMOID_BASE);
+const SIGMOID_SCALED: Experts = Ok(Recipe { scaled: true, ..SIGMOID_BASE });
 const SIGMOID_NORMALISED: Experts =
     Ok(Recipe { normalised: Normalised::Key(true), ..SIGMOID_BASE });
 const LIMITED: Experts = Ok(Recipe { clamp: Clamp::Before, ..SIGMOID_BASE });
@@ -86,24 +92,24 @@ const OAI: Activation = Activation::SwiGluOai { alpha: 1.702, limit: 7.0 };
 
 /// Architectures with experts: those of llama.cpp's `src/models`.
 const EXPERTS: [(&str, Experts); 63] = [
-    ("afmoe", Ok(Recipe { normalised: Normalised::Fixed(true), ..SIGMOID_BASE })),
+    ("afmoe", SIGMOID_NORMALISED),
     ("arctic", NORMALISED),
     ("bailingmoe", NOT_NORMALISED),
     ("bailingmoe2", SIGMOID),
     ("bailingmoe3", SIGMOID),
-    ("cohere2moe", Ok(Recipe { halved: true, ..SIGMOID_BASE })),
+    ("cohere2moe", Ok(Recipe { halved: true, scaled: true, ..SIGMOID_BASE })),
     ("dbrx", NORMALISED),
     ("deepseek", NOT_NORMALISED),
     ("deepseek2", Ok(Recipe { normalised: Normalised::Key(false), sum: EPSILON, ..BASE })),
     ("deepseek2-ocr", Ok(Recipe { normalised: Normalised::Key(false), sum: EPSILON, ..BASE })),
-    ("deepseek32", SIGMOID),
+    ("deepseek32", SIGMOID_SCALED),
     (
         "deepseek4",
         Ok(Recipe { gating: Gating::SqrtSoftplus, clamp: Clamp::Before, ..SIGMOID_BASE }),
     ),
     ("dflash", Err("a draft for another model, whose activations it reads")),
     ("dots1", SIGMOID),
-    ("dots3note", SIGMOID),
+    ("dots3note", SIGMOID_SCALED),
     (
         "ernie4_5-moe",
         Ok(Recipe {
@@ -121,10 +127,11 @@ const EXPERTS: [(&str, Experts); 63] = [
             normalised: Normalised::Fixed(true),
             activation: Activation::GeluTanh,
             own_input: true,
+            scaled: true,
             ..BASE
         }),
     ),
-    ("glm-dsa", SIGMOID),
+    ("glm-dsa", SIGMOID_SCALED),
     ("glm4moe", SIGMOID),
     ("glm5-next", LIMITED),
     (
@@ -154,7 +161,7 @@ const EXPERTS: [(&str, Experts); 63] = [
     ),
     ("grovemoe", Err("further experts for groups of experts")),
     ("hunyuan-moe", NORMALISED),
-    ("hy_v3", SIGMOID),
+    ("hy_v3", SIGMOID_SCALED),
     ("hy_v4", LIMITED),
     ("jamba", NOT_NORMALISED),
     ("kimi-k3", Err("a latent space around experts, with a norm")),
@@ -169,7 +176,7 @@ const EXPERTS: [(&str, Experts); 63] = [
         }),
     ),
     ("llada-moe", NOT_NORMALISED),
-    ("llama", NORMALISED),
+    ("llama", SCALED),
     ("llama-embed", NORMALISED),
     (
         "llama4",
@@ -181,7 +188,7 @@ const EXPERTS: [(&str, Experts); 63] = [
         }),
     ),
     ("maple", Ok(Recipe { normalised: Normalised::Fixed(true), clamp: Clamp::Before, ..BASE })),
-    ("mellum", NORMALISED),
+    ("mellum", SCALED),
     (
         "mimo2",
         Ok(Recipe { gating_key: false, normalised: Normalised::Fixed(true), ..SIGMOID_BASE }),
@@ -193,7 +200,7 @@ const EXPERTS: [(&str, Experts); 63] = [
         Ok(Recipe { normalised: Normalised::Fixed(true), sum: PLAIN_SUM, ..SIGMOID_BASE }),
     ),
     ("minimax-m3", Ok(Recipe { activation: OAI, ..SIGMOID_BASE })),
-    ("mistral3", NORMALISED),
+    ("mistral3", SCALED),
     ("mistral4", NOT_NORMALISED),
     (
         "nemotron_h_moe",
@@ -201,6 +208,7 @@ const EXPERTS: [(&str, Experts); 63] = [
             gating_key: false,
             activation: Activation::ReluSquared,
             gates: false,
+            scaled: true,
             ..SIGMOID_BASE
         }),
     ),
@@ -225,11 +233,11 @@ const EXPERTS: [(&str, Experts); 63] = [
         }),
     ),
     ("qwen2moe", NOT_NORMALISED),
-    ("qwen35moe", NORMALISED),
-    ("qwen3moe", NORMALISED),
-    ("qwen3next", NORMALISED),
+    ("qwen35moe", SCALED),
+    ("qwen3moe", SCALED),
+    ("qwen3next", SCALED),
     ("qwen3vlmoe", NORMALISED),
-    ("qwen4exp", NORMALISED),
+    ("qwen4exp", SCALED),
     ("refact", NORMALISED),
     ("rnd1", NORMALISED),
     (

@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use super::layer::{Affine, MoeLayer, Router, SharedExpert, Tensor};
+use super::ffn::Ffn;
+use super::layer::{MoeLayer, Router, Tensor};
 use super::options::{Options, QuantMode};
 use super::timing::{Phase, Timeline, Timings};
-use super::workspace::{SharedSpace, Workspace};
+use super::workspace::Workspace;
 use crate::backend::ops::{
-    Combine, GateUp, GateUpOrder, MapRoutes, Matrix, MatrixMut, Product, Q8Rows, Q8RowsMut,
-    QuantizeRows, QuantizeScatter, RouterScores, Rows, SharedOutput, SwiGlu, SwiGluQuantize, TopK,
+    Combine, MapRoutes, Matrix, MatrixMut, Q8RowsMut, QuantizeRows, RouterScores, Rows,
+    SharedOutput, TopK,
 };
-use crate::backend::{Backend, Buffer, DeviceRoutes, Report, RoutingMap};
+use crate::backend::{Backend, Buffer, DeviceRoutes, Report};
 use crate::error::{agree, same_device};
 use crate::q8_1::Headers;
 use crate::{Error, Result};
@@ -181,7 +182,8 @@ impl Chunk<'_> {
             Some(space) => {
                 if self.checked {
                     let headers = layer.headers(layer.gate_up.products()[0].0);
-                    let out = Q8RowsMut::new(&mut workspace.input, headers, tokens, x.cols())?;
+                    let input = &mut workspace.experts.input;
+                    let out = Q8RowsMut::new(input, headers, tokens, x.cols())?;
                     let look = QuantizeRows::new(x, out)?.report(Some(&mut *report));
                     timeline.launch(Phase::Quantize, look)?;
                 }
@@ -189,73 +191,53 @@ impl Chunk<'_> {
             }
             None => (x, map),
         };
-        // 3. and 4. quantize, gate and up; types of one layout share the blocks
-        let (ffn, order) = (layer.ffn(), layer.gate_up.order());
-        let read = experts_read.rows();
-        let mut layout = None;
-        for (tensor, column) in layer.gate_up.products() {
-            if layout != Some(tensor.ty().layout()) {
-                layout = Some(tensor.ty().layout());
-                let looks = self.checked && !layer.weighs_input();
-                let report = looks.then_some(&mut *report);
-                quantize_input(
-                    timeline,
-                    options.quant,
-                    experts_read,
-                    map_read,
-                    layer.headers(tensor),
-                    &mut workspace.input,
-                    report,
-                )?;
-            }
-            let (act_rows, rows_of) = match options.quant {
-                QuantMode::Indexed => (read, Rows::Indexed(map_read)),
-                _ => (rows, Rows::Experts(map_read)),
-            };
-            let activations =
-                Q8Rows::new(&workspace.input, tensor.ty().layout(), act_rows, layer.width())?;
-            let dst = workspace.gate_up.slice_mut(column..)?;
-            let stride = order.parts() * ffn;
-            let dst = MatrixMut::new("gate and up", dst, rows, tensor.rows(), stride)?;
-            let product = Product::new(tensor.weights(), activations, rows_of, dst)?;
-            timeline.launch(Phase::GateUp, product)?;
-        }
-
-        // 5. and 6. SwiGLU and quantize
-        let mut hidden = Hidden {
-            rows,
-            ffn,
-            order,
+        // 3. to 7. quantize, gate and up, SwiGLU, quantize, down
+        let experts = Ffn {
+            gate_up: &layer.gate_up,
+            down: &layer.down,
             affine: &layer.experts,
-            gate_up: &workspace.gate_up,
-            hidden: &mut workspace.hidden,
-            out: &mut workspace.hidden_q8,
+            rows: match options.quant {
+                QuantMode::Indexed => Rows::Indexed(map_read),
+                QuantMode::Scatter | QuantMode::Gather => Rows::Experts(map_read),
+            },
+            map: Some(map),
+            gather: options.quant == QuantMode::Gather,
             fused: options.fused,
+            sums: layer.sums,
+            looks: !layer.weighs_input(),
         };
-        let report_hidden = self.checked.then_some(&mut *report);
-        hidden.run(layer.headers(&layer.down), report_hidden, Some(map), timeline)?;
-
-        // 7. down
-        let activations = Q8Rows::new(&workspace.hidden_q8, layer.down.ty().layout(), rows, ffn)?;
-        let dst = MatrixMut::dense("down", &mut workspace.down, rows, layer.width())?;
-        let product = Product::new(layer.down.weights(), activations, Rows::Experts(map), dst)?;
-        timeline.launch(Phase::Down, product)?;
+        let report_rows = self.checked.then_some(&mut *report);
+        experts.run(timeline, experts_read, &mut workspace.experts, report_rows)?;
 
         // 8. shared expert and combine
         let shared = match (&layer.shared, shared) {
             (Some(expert), Some(space)) => {
                 let report = self.checked.then_some(&mut *report);
-                self.shared(expert, space, options.fused, x, report, timeline)?;
+                if let Some(gate) = &expert.gate {
+                    score(timeline, Phase::Shared, x, gate, &mut space.score, 1)?;
+                }
+                let network = Ffn {
+                    gate_up: &expert.gate_up,
+                    down: &expert.down,
+                    affine: &layer.shared_options,
+                    rows: Rows::Dense,
+                    map: None,
+                    gather: false,
+                    fused: options.fused,
+                    sums: layer.sums,
+                    looks: true,
+                };
+                network.run(timeline, x, &mut space.ffn, report)?;
                 let score = match expert.gate {
                     Some(_) => Some(Matrix::dense("shared score", &space.score, tokens, 1)?),
                     None => None,
                 };
-                let y = Matrix::dense("shared expert", &space.down, tokens, layer.width())?;
+                let y = Matrix::dense("shared expert", &space.ffn.down, tokens, layer.width())?;
                 Some(SharedOutput { y, score })
             }
             _ => None,
         };
-        let y = Matrix::dense("down", &workspace.down, rows, layer.width())?;
+        let y = Matrix::dense("down", &workspace.experts.down, rows, layer.width())?;
         let out = out.reborrow().row_range(self.range.clone())?;
         let (scale, bias) = layer.experts.down()?;
         let combine = Combine::new(y, map, routes, shared, out)?
@@ -281,55 +263,6 @@ impl Chunk<'_> {
             .report(self.checked.then_some(report));
         timeline.launch(Phase::TopK, top_k)
     }
-
-    /// The shared expert's rows, one per token, and its score.
-    fn shared(
-        &self,
-        expert: &SharedExpert,
-        space: &mut SharedSpace,
-        fused: bool,
-        x: Matrix<'_>,
-        mut report: Option<&mut Report>,
-        timeline: &mut Timeline<'_>,
-    ) -> Result<()> {
-        let (tokens, ffn) = (x.rows(), expert.down.cols());
-        if let Some(gate) = &expert.gate {
-            score(timeline, Phase::Shared, x, gate, &mut space.score, 1)?;
-        }
-        let order = expert.gate_up.order();
-        let mut layout = None;
-        for (tensor, column) in expert.gate_up.products() {
-            let wanted = self.layer.headers(tensor);
-            if layout != Some(wanted) {
-                layout = Some(wanted);
-                let out = Q8RowsMut::new(&mut space.input, wanted, tokens, x.cols())?;
-                let quantize = QuantizeRows::new(x, out)?.report(report.as_deref_mut());
-                timeline.launch(Phase::Shared, quantize)?;
-            }
-            let activations = Q8Rows::new(&space.input, wanted, tokens, x.cols())?;
-            let dst = space.gate_up.slice_mut(column..)?;
-            let stride = order.parts() * ffn;
-            let dst = MatrixMut::new("shared gate and up", dst, tokens, tensor.rows(), stride)?;
-            let product = Product::new(tensor.weights(), activations, Rows::Dense, dst)?;
-            timeline.launch(Phase::Shared, product)?;
-        }
-        let mut hidden = Hidden {
-            rows: tokens,
-            ffn,
-            order,
-            affine: &self.layer.shared_options,
-            gate_up: &space.gate_up,
-            hidden: &mut space.hidden,
-            out: &mut space.hidden_q8,
-            fused,
-        };
-        hidden.run(self.layer.headers(&expert.down), report, None, timeline)?;
-        let layout = expert.down.ty().layout();
-        let activations = Q8Rows::new(&space.hidden_q8, layout, tokens, ffn)?;
-        let dst = MatrixMut::dense("shared down", &mut space.down, tokens, x.cols())?;
-        let product = Product::new(expert.down.weights(), activations, Rows::Dense, dst)?;
-        timeline.launch(Phase::Shared, product)
-    }
 }
 
 /// Scores of `experts` router rows.
@@ -343,75 +276,4 @@ fn score(
 ) -> Result<()> {
     let out = MatrixMut::dense("scores", scores, x.rows(), experts)?;
     timeline.launch(phase, RouterScores::new(x, router.matrix(), out)?)
-}
-
-/// The input with `headers`, in the order the mode wants.
-fn quantize_input(
-    timeline: &mut Timeline<'_>,
-    mode: QuantMode,
-    x: Matrix<'_>,
-    map: &RoutingMap,
-    headers: Headers,
-    out: &mut Buffer<u8>,
-    report: Option<&mut Report>,
-) -> Result<()> {
-    let rows = if mode == QuantMode::Indexed { x.rows() } else { map.rows() };
-    let out = Q8RowsMut::new(out, headers, rows, x.cols())?;
-    let phase = Phase::Quantize;
-    match mode {
-        QuantMode::Scatter => {
-            timeline.launch(phase, QuantizeScatter::new(x, map, out)?.report(report))
-        }
-        QuantMode::Gather => {
-            timeline.launch(phase, QuantizeRows::gather(x, map, out)?.report(report))
-        }
-        QuantMode::Indexed => timeline.launch(phase, QuantizeRows::new(x, out)?.report(report)),
-    }
-}
-
-/// SwiGLU and the quantization of what it gives.
-struct Hidden<'a> {
-    rows: usize,
-    ffn: usize,
-    order: GateUpOrder,
-    affine: &'a Affine,
-    gate_up: &'a Buffer<f32>,
-    hidden: &'a mut Buffer<f32>,
-    out: &'a mut Buffer<u8>,
-    fused: bool,
-}
-
-impl Hidden<'_> {
-    fn run(
-        &mut self,
-        headers: Headers,
-        report: Option<&mut Report>,
-        map: Option<&RoutingMap>,
-        timeline: &mut Timeline<'_>,
-    ) -> Result<()> {
-        let (rows, ffn) = (self.rows, self.ffn);
-        let cols = self.order.parts() * ffn;
-        let gate_up = Matrix::dense("gate and up", self.gate_up, rows, cols)?;
-        let gate_up = self.affine.gate_up(GateUp::new(gate_up, self.order)?, map)?;
-        let out = Q8RowsMut::new(&mut *self.out, headers, rows, ffn)?;
-        // Without a map it is the shared expert, whose rows are tokens.
-        let phase = |phase| if map.is_some() { phase } else { Phase::Shared };
-        if self.fused {
-            let op = SwiGluQuantize::new(gate_up, out)?;
-            let op = match map {
-                Some(_) => op.report(report, map)?,
-                None => op.report_shared(report),
-            };
-            return timeline.launch(phase(Phase::SwiGluQuantize), op);
-        }
-        let hidden = MatrixMut::dense("hidden", &mut *self.hidden, rows, ffn)?;
-        timeline.launch(phase(Phase::SwiGlu), SwiGlu::new(gate_up, hidden)?)?;
-        let hidden = Matrix::dense("hidden", &*self.hidden, rows, ffn)?;
-        let op = QuantizeRows::new(hidden, out)?;
-        let op = match map {
-            Some(_) => op.report_hidden(report, map)?,
-            None => op.report_shared(report),
-        };
-        timeline.launch(phase(Phase::QuantizeHidden), op)
-    }
 }

@@ -5,7 +5,7 @@
 //! routers, a few rows each, are decoded to f32.
 
 use super::layer::{GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
-use super::plan::{plan_dense, plan_moe};
+use super::plan::{MoePlan, plan_dense, plan_moe};
 use crate::backend::ops::{GateUpOrder, Strides};
 use crate::backend::{Backend, HostBytes};
 use crate::format::{WeightType, dequantize};
@@ -41,11 +41,23 @@ pub fn load_moe(
     backend: &dyn Backend,
     progress: &mut dyn FnMut(LoadProgress<'_>),
 ) -> Result<MoeLayer> {
-    let plan = plan_moe(gguf, block)?;
+    load_planned(gguf, &plan_moe(gguf, block)?, backend, progress)
+}
+
+/// The same, as a plan has it: one of [`plan_moe`] for this model.
+///
+/// # Errors
+/// As [`load_moe`].
+pub fn load_planned(
+    gguf: &Gguf,
+    plan: &MoePlan,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> Result<MoeLayer> {
     let moe = &plan.tensors;
     let router = moe.router.as_ref().ok_or_else(|| {
         Error::invalid(
-            format!("tensor {}", FfnRole::Router.name(block)),
+            format!("tensor {}", FfnRole::Router.name(moe.block)),
             "nothing",
             "a router of [width, experts]",
         )

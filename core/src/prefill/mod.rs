@@ -6,18 +6,20 @@
 //! there is one. The result does not depend on mode, chunk or backend.
 
 mod architectures;
+mod ffn;
 mod forward;
 mod layer;
 mod load;
 mod options;
 mod plan;
+mod sizes;
 mod synthetic;
 mod timing;
 mod workspace;
 
 pub use forward::Routing;
 pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Tensor};
-pub use load::{LoadProgress, load_dense, load_moe, tensor_f32};
+pub use load::{LoadProgress, load_dense, load_moe, load_planned, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
 pub use plan::{MoePlan, plan_dense, plan_moe};
 pub use synthetic::{Synthetic, normals, try_normals};

@@ -1,12 +1,15 @@
 //! What a block of experts is to compute, from its file and its architecture: one answer for the
 //! loader and for whoever only asks.
 
+use std::cell::RefCell;
+
 use super::architectures::{self, Clamp, Normalised, Recipe};
 use super::layer::ExpertOptions;
 use super::load::{loaded_type, tensor_f32, unclamped};
 use crate::activation::Activation;
 use crate::backend::ops::CombineOptions;
-use crate::gguf::{self, DenseTensors, FfnRole, Gguf, ModelMeta, MoeTensors};
+use crate::format::WeightType;
+use crate::gguf::{self, DenseTensors, FfnRole, Gguf, ModelMeta, MoeTensors, TensorType};
 use crate::routing::{self, GroupScore, Groups, Norm, RouterOptions};
 use crate::{Error, Result};
 
@@ -31,6 +34,8 @@ pub struct MoePlan {
     pub shared: ExpertOptions,
     /// Factors of the sum.
     pub factors: CombineOptions,
+    /// The names of all tensors that it is computed from.
+    pub reads: Vec<String>,
 }
 
 /// What the experts of a block compute, or why they do not run.
@@ -52,7 +57,7 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
             router: None,
         });
     }
-    let of = Of { gguf, block, meta: &meta, recipe, tensors: &tensors };
+    let of = Of { gguf, block, meta: &meta, recipe, tensors: &tensors, read: RefCell::default() };
     of.others()?;
     of.gates()?;
     let (score_bias, selection_bias) = (of.score_bias()?, of.selection_bias()?);
@@ -60,14 +65,14 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
     let biased = score_bias.is_some() || selection_bias.is_some();
     router.check(tensors.experts, tensors.used, biased)?;
     let mut factors = CombineOptions { weighed: !recipe.weigh_input, shared: 1.0, sum: 1.0 };
-    if tensors.shared.is_some() {
+    if let Some(shared) = &tensors.shared {
         if recipe.dense_beside {
             factors.sum = std::f32::consts::FRAC_1_SQRT_2;
         }
         if recipe.halved {
             factors.sum = 0.5;
         }
-        if let Some(scale) = of.values("ffn_down_shexp.scale", 1)? {
+        if let Some(scale) = of.scale("ffn_down_shexp", &shared.down)? {
             factors.shared = scale[0];
         }
     }
@@ -84,6 +89,11 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
         scale.into_iter().map(|s| s * norm).collect()
     });
     let own_input = recipe.own_input;
+    let mut reads = of.read.take();
+    let routers =
+        [tensors.router.as_ref(), tensors.shared.as_ref().and_then(|s| s.router.as_ref())];
+    let matrices = tensors.matrices().into_iter().chain(routers.into_iter().flatten());
+    reads.extend(matrices.map(|matrix| matrix.tensor.name().to_owned()));
     Ok(MoePlan {
         router,
         score_bias,
@@ -93,6 +103,7 @@ pub fn plan_moe(gguf: &Gguf, block: usize) -> Result<MoePlan> {
         experts,
         shared,
         factors,
+        reads,
         tensors,
     })
 }
@@ -148,6 +159,8 @@ struct Of<'a> {
     meta: &'a ModelMeta,
     recipe: Recipe,
     tensors: &'a MoeTensors,
+    /// The small tensors that were read.
+    read: RefCell<Vec<String>>,
 }
 
 impl Of<'_> {
@@ -213,12 +226,24 @@ impl Of<'_> {
         let Some(tensor) = self.gguf.tensor(&name) else { return Ok(None) };
         let values = tensor_f32(self.gguf, tensor)?;
         match values.len() == expected {
-            true => Ok(Some(values)),
+            true => {
+                self.read.borrow_mut().push(name);
+                Ok(Some(values))
+            }
             false => Err(Error::invalid(
                 format!("tensor {name}"),
                 format!("{} values", values.len()),
                 format!("{expected}"),
             )),
+        }
+    }
+
+    /// The `.scale` beside a matrix, where it counts.
+    fn scale(&self, stem: &str, matrix: &gguf::Matrix) -> Result<Option<Vec<f32>>> {
+        let nvfp4 = TensorType::Weight(WeightType::NVFP4);
+        match self.recipe.scaled || matrix.tensor.tensor_type() == nvfp4 {
+            true => self.values(&format!("{stem}.scale"), matrix.count),
+            false => Ok(None),
         }
     }
 
@@ -322,51 +347,46 @@ impl Of<'_> {
     }
 
     fn experts(&self) -> Result<ExpertOptions> {
-        let MoeTensors { experts, width, ffn, gate_up, .. } = self.tensors;
+        let MoeTensors { experts, width, ffn, gate_up, down, .. } = self.tensors;
         let (experts, width, ffn) = (*experts, *width, *ffn);
         let rows = experts * ffn;
-        let of =
-            |stem: &str, kind: &str, expected| self.values(&format!("{stem}.{kind}"), expected);
+        let bias_of = |stem: &str, expected| self.values(&format!("{stem}.bias"), expected);
         let (bias, scale) = match gate_up {
-            gguf::GateUp::Merged(_) => (
-                of("ffn_gate_up_exps", "bias", 2 * rows)?,
-                both(of("ffn_gate_up_exps", "scale", experts)?.or(of(
-                    "ffn_up_exps",
-                    "scale",
-                    experts,
-                )?)),
-            ),
-            gguf::GateUp::Separate { .. } => (
-                in_turns(
-                    of("ffn_gate_exps", "bias", rows)?,
-                    of("ffn_up_exps", "bias", rows)?,
-                    ffn,
-                    0.0,
+            gguf::GateUp::Merged(merged) => (
+                bias_of("ffn_gate_up_exps", 2 * rows)?,
+                both(
+                    self.scale("ffn_gate_up_exps", merged)?.or(self.scale("ffn_up_exps", merged)?),
                 ),
+            ),
+            gguf::GateUp::Separate { gate, up } => (
+                in_turns(bias_of("ffn_gate_exps", rows)?, bias_of("ffn_up_exps", rows)?, ffn, 0.0),
                 in_turns(
-                    of("ffn_gate_exps", "scale", experts)?,
-                    of("ffn_up_exps", "scale", experts)?,
+                    self.scale("ffn_gate_exps", gate)?,
+                    self.scale("ffn_up_exps", up)?,
                     1,
                     1.0,
                 ),
             ),
-            gguf::GateUp::UpOnly(_) => {
-                (of("ffn_up_exps", "bias", rows)?, of("ffn_up_exps", "scale", experts)?)
+            gguf::GateUp::UpOnly(up) => {
+                (bias_of("ffn_up_exps", rows)?, self.scale("ffn_up_exps", up)?)
             }
         };
         Ok(ExpertOptions {
             activation: self.activation("swiglu_clamp_exp")?,
             scale,
             bias,
-            down_scale: of("ffn_down_exps", "scale", experts)?,
-            down_bias: of("ffn_down_exps", "bias", experts * width)?,
+            down_scale: self.scale("ffn_down_exps", down)?,
+            down_bias: bias_of("ffn_down_exps", experts * width)?,
         })
     }
 
     fn shared(&self) -> Result<ExpertOptions> {
         let Some(shared) = &self.tensors.shared else { return Ok(ExpertOptions::default()) };
-        let (gate, up) =
-            (self.values("ffn_gate_shexp.scale", 1)?, self.values("ffn_up_shexp.scale", 1)?);
+        let gate = match &shared.gate {
+            Some(gate) => self.scale("ffn_gate_shexp", gate)?,
+            None => None,
+        };
+        let up = self.scale("ffn_up_shexp", &shared.up)?;
         // One key says both where the files of an architecture have but one.
         let limit = match self.gguf.value(&self.key("swiglu_clamp_shexp")).is_none()
             && self.recipe.gating == routing::Gating::SqrtSoftplus

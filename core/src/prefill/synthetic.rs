@@ -55,14 +55,23 @@ impl Synthetic {
             order: self.order,
         };
         let down = random(self.down, "down", width, ffn, seed ^ 0x9e37_79b9)?;
+        let router = self.router(backend)?;
+        MoeLayer::new(gate_up, down, k)?.with_router(router, &RouterOptions::SOFTMAX_OF_CHOSEN)
+    }
+
+    /// Its router, without biases: scores of [`Synthetic::input`] are close to normally distributed.
+    ///
+    /// # Errors
+    /// As [`Synthetic::layer`].
+    pub fn router(&self, backend: &dyn Backend) -> Result<Router> {
+        let &Self { experts, width, seed, .. } = self;
         let scores = experts.checked_mul(width).ok_or_else(|| {
             Error::invalid("router", format!("{experts} x {width}"), "below 2^64")
         })?;
         let scale = 1.0 / (width as f32).sqrt();
         let mut router = try_normals(seed ^ 0x85eb_ca6b, scores)?;
         router.iter_mut().for_each(|v| *v *= scale);
-        let router = Router::new(backend, &router, experts, width)?;
-        MoeLayer::new(gate_up, down, k)?.with_router(router, &RouterOptions::SOFTMAX_OF_CHOSEN)
+        Router::new(backend, &router, experts, width)
     }
 
     /// Input for `tokens` tokens: tokens x width normal values.

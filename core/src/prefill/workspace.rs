@@ -1,13 +1,15 @@
 //! The buffers of one chunk, allocated once and reused.
 
+use super::ffn::FfnSpace;
 use super::layer::MoeLayer;
-use super::options::{Chunk, Options, QuantMode};
+use super::options::{Chunk, Options};
+use super::sizes::{Part, Shape, Sizes};
 use super::timing::{Phase, Timeline};
 use crate::backend::RoutesView;
 use crate::backend::ops::{By, Combine, MapRoutes, Matrix, MatrixMut, Pointwise};
 use crate::backend::{Backend, Buffer, DeviceId, DeviceRoutes, MemoryInfo, Report, RoutingMap};
 use crate::routing::Routes;
-use crate::{Error, Result, q8_1};
+use crate::{Error, Result};
 
 /// The buffers that a layer needs for up to `chunk` tokens at once.
 ///
@@ -22,25 +24,16 @@ pub struct Workspace {
     pub(super) scores: Buffer<f32>,
     pub(super) routes: DeviceRoutes,
     pub(super) map: RoutingMap,
-    pub(super) input: Buffer<u8>,
-    pub(super) gate_up: Buffer<f32>,
-    pub(super) hidden: Buffer<f32>,
-    pub(super) hidden_q8: Buffer<u8>,
-    pub(super) down: Buffer<f32>,
+    pub(super) experts: FfnSpace,
     pub(super) shared: Option<SharedSpace>,
     pub(super) weighed: Option<WeighedSpace>,
     pub(super) report: Report,
 }
 
-/// The shared expert's buffers; it quantizes into its own, as its type may
-/// want another layout than the experts'.
+/// The shared expert's buffers.
 #[derive(Debug)]
 pub(super) struct SharedSpace {
-    pub(super) input: Buffer<u8>,
-    pub(super) gate_up: Buffer<f32>,
-    pub(super) hidden: Buffer<f32>,
-    pub(super) hidden_q8: Buffer<u8>,
-    pub(super) down: Buffer<f32>,
+    pub(super) ffn: FfnSpace,
     pub(super) score: Buffer<f32>,
 }
 
@@ -61,17 +54,17 @@ pub(super) struct WeighedSpace {
 }
 
 impl WeighedSpace {
-    fn new(backend: &dyn Backend, shape: &Shape, chunk: usize) -> Result<Self> {
-        let (width, k, rows) = (shape.width, shape.k, chunk.saturating_mul(shape.k));
-        let values = rows.saturating_mul(width);
+    fn new(backend: &dyn Backend, sizes: &Sizes<'_>) -> Result<Self> {
+        let Shape { width, k, experts, .. } = sizes.shape;
+        let rows = sizes.tokens.saturating_mul(k);
         Ok(Self {
-            rows: backend.alloc(values)?,
-            copies: backend.alloc(if k > 1 { values } else { 0 })?,
+            rows: sizes.alloc(backend, Part::Weighed)?,
+            copies: sizes.alloc(backend, Part::Copies)?,
             k,
             width,
             routes: DeviceRoutes::upload(backend, &Routes::all(rows, 1)?)?,
             identity: RoutingMap::with_capacity(backend, rows, 1, 1)?,
-            map: RoutingMap::with_capacity(backend, rows, 1, shape.experts)?,
+            map: RoutingMap::with_capacity(backend, rows, 1, experts)?,
         })
     }
 
@@ -106,78 +99,6 @@ impl WeighedSpace {
     }
 }
 
-/// What the sizes of the buffers follow from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    experts: usize,
-    k: usize,
-    width: usize,
-    ffn: usize,
-    shared_ffn: usize,
-    weighs_input: bool,
-}
-
-impl Shape {
-    fn of(layer: &MoeLayer) -> Self {
-        Self {
-            experts: layer.experts(),
-            k: layer.k(),
-            width: layer.width(),
-            ffn: layer.ffn(),
-            shared_ffn: layer.shared().map_or(0, |s| s.down.cols()),
-            weighs_input: layer.weighs_input(),
-        }
-    }
-
-    /// Lengths in values (f32) or bytes (q8_1) for `tokens`; None on overflow.
-    fn lengths(&self, tokens: usize, options: &Options) -> Option<Lengths> {
-        let rows = tokens.checked_mul(self.k)?;
-        let q8 = |rows, cols| q8_1::bytes(rows, cols).ok();
-        let by_token = options.quant == QuantMode::Indexed && !self.weighs_input;
-        let input_rows = if by_token { tokens } else { rows };
-        // Fused, the hidden values never stand in memory as f32.
-        let hidden = |rows: usize, ffn: usize| {
-            if options.fused { Some(0) } else { rows.checked_mul(ffn) }
-        };
-        Some(Lengths {
-            scores: tokens.checked_mul(self.experts)?,
-            input: q8(input_rows, self.width)?,
-            gate_up: rows.checked_mul(self.ffn.checked_mul(2)?)?,
-            hidden: hidden(rows, self.ffn)?,
-            hidden_q8: q8(rows, self.ffn)?,
-            down: rows.checked_mul(self.width)?,
-            shared: match self.shared_ffn {
-                0 => None,
-                ffn => Some(SharedLengths {
-                    input: q8(tokens, self.width)?,
-                    gate_up: tokens.checked_mul(ffn.checked_mul(2)?)?,
-                    hidden: hidden(tokens, ffn)?,
-                    hidden_q8: q8(tokens, ffn)?,
-                    down: tokens.checked_mul(self.width)?,
-                }),
-            },
-        })
-    }
-}
-
-struct Lengths {
-    scores: usize,
-    input: usize,
-    gate_up: usize,
-    hidden: usize,
-    hidden_q8: usize,
-    down: usize,
-    shared: Option<SharedLengths>,
-}
-
-struct SharedLengths {
-    input: usize,
-    gate_up: usize,
-    hidden: usize,
-    hidden_q8: usize,
-    down: usize,
-}
-
 impl Workspace {
     /// Buffers for `tokens` tokens of `layer`, in chunks as the options say.
     ///
@@ -209,10 +130,8 @@ impl Workspace {
                     .ok_or_else(|| full(1, memory))?
             }
         };
-        let shape = Shape::of(layer);
-        let len = shape
-            .lengths(chunk, &options)
-            .ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))?;
+        let sizes = Sizes::of(layer, chunk, &options);
+        sizes.bytes()?;
         // A host takes memory when it is written, not when it is allocated: buffers that fit one
         // by one, but not together, would only be found out when the system ends the process.
         if backend.device().host_memory {
@@ -221,33 +140,42 @@ impl Workspace {
                 return Err(full(chunk, memory));
             }
         }
-        // A caller may hand scores or routes in; the router's are allocated only where it has one.
-        let scores = if layer.has_router() { len.scores } else { 0 };
+        let shape = sizes.shape;
+        let space = |[input, gate_up, hidden, hidden_q8, down]: [Part; 5]| -> Result<FfnSpace> {
+            Ok(FfnSpace {
+                input: sizes.alloc(backend, input)?,
+                gate_up: sizes.alloc(backend, gate_up)?,
+                hidden: sizes.alloc(backend, hidden)?,
+                hidden_q8: sizes.alloc(backend, hidden_q8)?,
+                down: sizes.alloc(backend, down)?,
+            })
+        };
+        use Part::{Down, GateUp, Hidden, HiddenQ8, Input};
+        use Part::{SharedDown, SharedGateUp, SharedHidden, SharedHiddenQ8, SharedInput};
         Ok(Self {
             chunk,
             device: backend.id(),
             shape,
-            scores: backend.alloc(scores)?,
+            // A caller may hand scores or routes in; the router's are allocated only where it has one.
+            scores: sizes.alloc(backend, Part::Scores)?,
             routes: DeviceRoutes::with_capacity(backend, chunk, shape.k, shape.experts)?,
             map: RoutingMap::with_capacity(backend, chunk, shape.k, shape.experts)?,
-            input: backend.alloc(len.input)?,
-            gate_up: backend.alloc(len.gate_up)?,
-            hidden: backend.alloc(len.hidden)?,
-            hidden_q8: backend.alloc(len.hidden_q8)?,
-            down: backend.alloc(len.down)?,
-            shared: match len.shared {
-                None => None,
-                Some(len) => Some(SharedSpace {
-                    input: backend.alloc(len.input)?,
-                    gate_up: backend.alloc(len.gate_up)?,
-                    hidden: backend.alloc(len.hidden)?,
-                    hidden_q8: backend.alloc(len.hidden_q8)?,
-                    down: backend.alloc(len.down)?,
-                    score: backend.alloc(chunk)?,
+            experts: space([Input, GateUp, Hidden, HiddenQ8, Down])?,
+            shared: match shape.has_shared() {
+                false => None,
+                true => Some(SharedSpace {
+                    ffn: space([
+                        SharedInput,
+                        SharedGateUp,
+                        SharedHidden,
+                        SharedHiddenQ8,
+                        SharedDown,
+                    ])?,
+                    score: sizes.alloc(backend, Part::SharedScore)?,
                 }),
             },
             weighed: match shape.weighs_input {
-                true => Some(WeighedSpace::new(backend, &shape, chunk)?),
+                true => Some(WeighedSpace::new(backend, &sizes)?),
                 false => None,
             },
             report: Report::new(backend)?,
@@ -260,30 +188,7 @@ impl Workspace {
     /// # Errors
     /// [`Error::Invalid`] where they overflow.
     pub fn bytes(layer: &MoeLayer, chunk: usize, options: &Options) -> Result<usize> {
-        let shape = Shape::of(layer);
-        let sum = || {
-            let len = shape.lengths(chunk, options)?;
-            let routing = chunk.checked_mul(shape.k)?.checked_mul(4 * 4)?;
-            let scores = if layer.has_router() { len.scores } else { 0 };
-            let mut f32s = vec![scores, len.gate_up, len.hidden, len.down];
-            let mut bytes = vec![routing, len.input, len.hidden_q8, 4 * (shape.experts + 2)];
-            if let Some(shared) = &len.shared {
-                f32s.extend([shared.gate_up, shared.hidden, shared.down, chunk]);
-                bytes.extend([shared.input, shared.hidden_q8]);
-            }
-            if shape.weighs_input {
-                // Rows, copies of tokens; routes and maps.
-                let rows = chunk.checked_mul(shape.k)?;
-                let copies = if shape.k > 1 { rows.checked_mul(shape.width)? } else { 0 };
-                f32s.extend([rows.checked_mul(shape.width.checked_add(6)?)?, copies]);
-                bytes.push(4 * (shape.experts + 3));
-            }
-            for f in f32s {
-                bytes.push(f.checked_mul(4)?);
-            }
-            bytes.into_iter().try_fold(0usize, usize::checked_add)
-        };
-        sum().ok_or_else(|| Error::invalid("chunk", chunk, "buffers below 2^64 bytes"))
+        Sizes::of(layer, chunk, options).bytes()
     }
 
     /// Tokens per chunk.

@@ -12,6 +12,7 @@ mod layer;
 mod mmq;
 mod model;
 mod quantize;
+mod recurrent;
 mod routing;
 
 pub use attention::{Digits, append, attend, digits};
@@ -22,4 +23,5 @@ pub use model::{
     silu_gate, softcap,
 };
 pub use quantize::{quantize, quantize_row};
+pub use recurrent::{DeltaToken, convolve, delta_net};
 pub use routing::top_k;

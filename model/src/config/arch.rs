@@ -1,10 +1,13 @@
-//! The architectures, one entry each: what their files leave to programs that know them.
+//! The architectures, one entry each: what their files leave to programs that know them. What
+//! experts compute is `plan_moe`'s to say.
 //!
 //! Facts are of llama.cpp (`src/models`), for whose programs the files are made.
 
+use strata_core::activation::Activation;
+use strata_core::routing::{Gating, Norm, RouterOptions};
+
 use super::rope::Pairing;
 use super::tensors::Presence::{self, May, Must, No};
-use super::types::{Activation, Gating};
 
 /// The norm of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,33 +87,17 @@ pub(super) enum Blocks {
     Router,
 }
 
-/// Whether the chosen experts' weights are brought to a sum of 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NormRule {
-    Fixed(bool),
-    /// As `expert_weights_norm` says; without it, no.
-    Key,
-}
-
 /// The experts of an architecture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MoeRule {
     pub blocks: Blocks,
-    /// Gating without a key.
-    pub gating: Gating,
-    /// Whether `expert_gating_func` counts.
-    pub gating_key: bool,
-    pub norm: NormRule,
+    /// Another router than the plan's.
+    pub router: Option<RouterOptions>,
+    /// A bias of the choice.
     pub bias: Presence,
     pub shared: Presence,
+    /// Whether the shared expert is weighed.
     pub shared_gate: bool,
-    /// Biases of router and experts.
-    pub biases: bool,
-    pub activation: Activation,
-    /// Weights multiply the input of an expert, not its output.
-    pub on_input: bool,
-    /// A dense network beside the experts: the mean square of both, if it is there.
-    pub with_dense: bool,
 }
 
 /// One architecture.
@@ -145,8 +132,8 @@ pub(super) struct Architecture {
     pub mla: bool,
     pub activation: Activation,
     pub moe: Option<MoeRule>,
-    /// Whether `.scale` tensors count: dense networks, shared experts, experts, delta nets.
-    pub scales: [bool; 4],
+    /// Whether `.scale` tensors count: of dense networks, of delta nets.
+    pub scales: [bool; 2],
 }
 
 const BASE: Architecture = Architecture {
@@ -175,32 +162,22 @@ const BASE: Architecture = Architecture {
     mla: false,
     activation: Activation::SwiGlu,
     moe: None,
-    scales: [false; 4],
+    scales: [false; 2],
 };
 
-const MOE: MoeRule = MoeRule {
-    blocks: Blocks::All,
-    gating: Gating::Softmax,
-    gating_key: false,
-    norm: NormRule::Fixed(true),
-    bias: No,
-    shared: No,
-    shared_gate: false,
-    biases: false,
-    activation: Activation::SwiGlu,
-    on_input: false,
-    with_dense: false,
-};
+const MOE: MoeRule =
+    MoeRule { blocks: Blocks::All, router: None, bias: No, shared: No, shared_gate: false };
 
-/// Sigmoid unless a key says otherwise, norm by key, shared experts, dense blocks first.
-const DEEPSEEK_LIKE: MoeRule = MoeRule {
-    blocks: Blocks::Leading,
-    gating: Gating::Sigmoid,
-    gating_key: true,
-    norm: NormRule::Key,
-    bias: May,
-    shared: May,
-    ..MOE
+/// Dense blocks first, a bias and a shared expert where the file has them.
+const DEEPSEEK_LIKE: MoeRule = MoeRule { blocks: Blocks::Leading, bias: May, shared: May, ..MOE };
+
+/// Softmax of the chosen ones' scores.
+const SOFTMAX_OF_CHOSEN: RouterOptions = RouterOptions {
+    gating: Gating::SoftmaxOfChosen,
+    softcap: 0.0,
+    groups: None,
+    norm: Norm::None,
+    scale: 1.0,
 };
 
 const SANDWICH: [&[&str]; 2] = [&["post_attention_norm"], &["post_ffw_norm"]];
@@ -213,36 +190,19 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         output_bias: May,
         ffn_bias: May,
         moe: Some(MoeRule { blocks: Blocks::IfAny, ..MOE }),
-        scales: [true, false, true, false],
+        scales: [true, false],
         ..BASE
     },
     Architecture { name: "qwen2", head_bias: May, ..BASE },
-    Architecture {
-        name: "qwen3",
-        qk_norm: QkRule::Head,
-        scales: [true, false, false, false],
-        ..BASE
-    },
+    Architecture { name: "qwen3", qk_norm: QkRule::Head, scales: [true, false], ..BASE },
     Architecture {
         name: "qwen2moe",
         head: Must,
-        moe: Some(MoeRule { norm: NormRule::Fixed(false), shared: Must, shared_gate: true, ..MOE }),
+        moe: Some(MoeRule { shared: Must, shared_gate: true, ..MOE }),
         ..BASE
     },
-    Architecture {
-        name: "qwen3moe",
-        qk_norm: QkRule::Head,
-        moe: Some(MOE),
-        scales: [false, false, true, false],
-        ..BASE
-    },
-    Architecture {
-        name: "olmoe",
-        head: Must,
-        qk_norm: QkRule::Whole,
-        moe: Some(MoeRule { norm: NormRule::Fixed(false), ..MOE }),
-        ..BASE
-    },
+    Architecture { name: "qwen3moe", qk_norm: QkRule::Head, moe: Some(MOE), ..BASE },
+    Architecture { name: "olmoe", head: Must, qk_norm: QkRule::Whole, moe: Some(MOE), ..BASE },
     Architecture {
         name: "granitemoe",
         pairing: Pairing::Interleaved,
@@ -259,7 +219,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         head_bias: Must,
         norm_bias: true,
         output_bias: Must,
-        moe: Some(MOE),
+        moe: Some(MoeRule { router: Some(SOFTMAX_OF_CHOSEN), ..MOE }),
         ..BASE
     },
     Architecture {
@@ -269,13 +229,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         output_bias: Must,
         window: WindowRule::Sliding { period: 2, stated: true },
         sinks: Must,
-        moe: Some(MoeRule {
-            gating: Gating::SoftmaxOfChosen,
-            norm: NormRule::Fixed(false),
-            biases: true,
-            activation: Activation::SwiGluOai,
-            ..MOE
-        }),
+        moe: Some(MOE),
         ..BASE
     },
     Architecture {
@@ -295,14 +249,14 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         name: "minimax-m2",
         head: Must,
         qk_norm: QkRule::Whole,
-        moe: Some(MoeRule { gating: Gating::Sigmoid, gating_key: true, bias: Must, ..MOE }),
+        moe: Some(MoeRule { bias: Must, ..MOE }),
         ..BASE
     },
     Architecture {
         name: "deepseek2",
         pairing: Pairing::Interleaved,
         mla: true,
-        moe: Some(MoeRule { gating: Gating::Softmax, ..DEEPSEEK_LIKE }),
+        moe: Some(DEEPSEEK_LIKE),
         ..BASE
     },
     Architecture {
@@ -324,7 +278,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         final_norm: "token_embd_norm",
         qk_norm: QkRule::Head,
         recurrent: Recurrent::ShortConv,
-        moe: Some(MoeRule { norm: NormRule::Fixed(true), bias: Must, shared: No, ..DEEPSEEK_LIKE }),
+        moe: Some(MoeRule { bias: Must, shared: No, ..DEEPSEEK_LIKE }),
         ..BASE
     },
     Architecture {
@@ -339,14 +293,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         qk_norm: QkRule::Plain,
         window: WindowRule::Chunked,
         rope: RopeLayers::NotFourth,
-        moe: Some(MoeRule {
-            blocks: Blocks::Step,
-            gating: Gating::Sigmoid,
-            norm: NormRule::Fixed(false),
-            shared: Must,
-            on_input: true,
-            ..MOE
-        }),
+        moe: Some(MoeRule { blocks: Blocks::Step, shared: Must, ..MOE }),
         ..BASE
     },
     Architecture {
@@ -356,7 +303,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         window: WindowRule::Sliding { period: 0, stated: true },
         own_window_base: true,
         sinks: May,
-        moe: Some(MoeRule { blocks: Blocks::Router, gating: Gating::Sigmoid, bias: May, ..MOE }),
+        moe: Some(MoeRule { blocks: Blocks::Router, bias: May, ..MOE }),
         ..BASE
     },
     Architecture {
@@ -367,7 +314,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         own_window_base: true,
         embedding_by_width: true,
         final_softcap: true,
-        activation: Activation::GeluGated,
+        activation: Activation::GeluTanh,
         ..BASE
     },
     Architecture {
@@ -377,7 +324,6 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gate: GateRule::Interleaved,
         recurrent: Recurrent::DeltaNet,
         moe: Some(MoeRule { shared: Must, shared_gate: true, ..MOE }),
-        scales: [false, true, true, false],
         ..BASE
     },
     Architecture {
@@ -387,7 +333,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gate: GateRule::Interleaved,
         recurrent: Recurrent::DeltaNetModulo,
         moe: Some(MoeRule { shared: Must, shared_gate: true, ..MOE }),
-        scales: [false, true, true, true],
+        scales: [false, true],
         ..BASE
     },
     Architecture {
@@ -415,8 +361,8 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         post_norms: Some([&["attn_output_norm"], &["layer_output_norm", "post_ffw_norm"]]),
         final_softcap: true,
         grok: true,
-        moe: Some(MoeRule { activation: Activation::GeluGated, with_dense: true, ..MOE }),
-        activation: Activation::GeluGated,
+        activation: Activation::GeluTanh,
+        moe: Some(MOE),
         ..BASE
     },
 ];

@@ -1,17 +1,20 @@
 //! From keys and tensors to a [`Config`].
 
 use strata_core::gguf::Gguf;
+use strata_core::prefill::plan_moe;
 use strata_core::{Error, Result};
 
-use super::arch::{ARCHITECTURES, Architecture, Blocks, MoeRule, NormRule, WindowRule};
+use super::arch::{ARCHITECTURES, Architecture, Blocks, MoeRule, WindowRule};
 use super::keys::Keys;
 use super::mixer::CHUNK;
 use super::rope::RopeRule;
-use super::tensors::{Norm, Presence, Projection, Tensors};
-use super::types::{Config, Dense, Ffn, GateUp, Gating, Layer, Moe};
+use super::tensors::Presence::{self, Must, No};
+use super::tensors::{Norm, Projection, Tensors};
+use super::types::{Config, Dense, Ffn, Layer, Moe};
 
 /// What the blocks of a model have in common.
 pub(super) struct Model<'a> {
+    gguf: &'a Gguf,
     pub arch: &'static Architecture,
     pub keys: Keys<'a>,
     pub tensors: Tensors<'a>,
@@ -75,6 +78,7 @@ impl<'a> Model<'a> {
         let rope = RopeRule::load(gguf, &keys, &tensors, arch, lengths)?;
         let base = f64::from(keys.factor("rope.freq_base")?.unwrap_or(10_000.0));
         let mut model = Self {
+            gguf,
             experts: keys.size("expert_count")?.unwrap_or(0),
             arch,
             keys,
@@ -238,7 +242,7 @@ impl<'a> Model<'a> {
 
     fn ffn(&self, block: usize) -> Result<Ffn> {
         let Some(rule) = self.arch.moe else {
-            return self.dense(block, "", None).map(|dense| Ffn::Dense(Box::new(dense)));
+            return self.dense(block).map(|dense| Ffn::Dense(Box::new(dense)));
         };
         let leading = self.keys.size("leading_dense_block_count")?.unwrap_or(0);
         let step =
@@ -253,151 +257,84 @@ impl<'a> Model<'a> {
         };
         match moe {
             true => self.moe(block, &rule).map(|moe| Ffn::Moe(Box::new(moe))),
-            false => self.dense(block, "", None).map(|dense| Ffn::Dense(Box::new(dense))),
+            false => self.dense(block).map(|dense| Ffn::Dense(Box::new(dense))),
         }
     }
 
-    /// A dense network: the block's own, or a shared expert (`_shexp`).
-    fn dense(&self, block: usize, suffix: &str, stated: Option<usize>) -> Result<Dense> {
-        let name = |part: &str| format!("blk.{block}.ffn_{part}{suffix}");
+    /// The block's dense network.
+    fn dense(&self, block: usize) -> Result<Dense> {
+        let name = |part: &str| format!("blk.{block}.ffn_{part}");
         let down = name("down");
         let ffn = self.tensors.dims(&format!("{down}.weight"))?.first().copied().unwrap_or(1);
-        let own = suffix.is_empty();
         let key = "feed_forward_length";
-        let stated = match own {
-            true => self.keys.of_blocks(key, self.blocks)?.map(|all| all[block]),
-            false => stated,
-        };
+        let stated = self.keys.of_blocks(key, self.blocks)?.map(|all| all[block]);
         if let Some(stated) = stated.filter(|&stated| stated > 0 && stated != ffn) {
-            let what = if own { self.keys.name(key) } else { "shared expert's width".to_owned() };
-            return Err(Error::invalid(what, stated, format!("{ffn}, the columns of {down}")));
+            let expected = format!("{ffn}, the columns of {down}");
+            return Err(Error::invalid(self.keys.name(key), stated, expected));
         }
-        let bias = if own { self.arch.ffn_bias } else { Presence::No };
-        let scaled = self.arch.scales[usize::from(!own)];
         let take = |part, dims| -> Result<Projection> {
+            let (bias, scaled) = (self.arch.ffn_bias, self.arch.scales[0]);
             let projection = self.tensors.projection(&name(part), dims, bias, scaled)?;
             Ok(Projection { bias_first: true, ..projection })
-        };
-        let activation = match self.arch.moe {
-            Some(rule) if !own => rule.activation,
-            _ => self.arch.activation,
         };
         Ok(Dense {
             gate: take("gate", [self.width, ffn])?,
             up: take("up", [self.width, ffn])?,
             down: take("down", [ffn, self.width])?,
-            activation,
+            activation: self.arch.activation,
         })
     }
 
+    /// Experts: what they compute, and whether what the architecture has to have is there.
     fn moe(&self, block: usize, rule: &MoeRule) -> Result<Moe> {
-        let Self { keys, tensors, width, experts, .. } = self;
-        let (width, experts) = (*width, *experts);
+        self.keys.taken(&EXPERT_KEYS);
+        let plan = plan_moe(self.gguf, block)?;
         let name = |stem: &str| format!("blk.{block}.{stem}");
-        let used = keys.need("expert_used_count")?;
-        if experts == 0 || used > experts {
-            let what = keys.name("expert_used_count");
-            return Err(Error::invalid(what, used, format!("at most {experts}, the expert_count")));
+        let parts = [
+            (rule.bias, "exp_probs_b.bias"),
+            (rule.shared, "ffn_down_shexp.weight"),
+            (if rule.shared_gate { rule.shared } else { No }, "ffn_gate_inp_shexp.weight"),
+        ];
+        for (presence, stem) in parts {
+            let name = name(stem);
+            let there = plan.reads.contains(&name);
+            let (given, expected) = match presence {
+                Must if !there => ("nothing", "a part of every block of this architecture"),
+                No if there => ("a tensor", "nothing: this architecture has none"),
+                _ => continue,
+            };
+            return Err(Error::invalid(format!("tensor {name}"), given, expected));
         }
-        let down = name("ffn_down_exps");
-        let ffn = tensors.dims(&format!("{down}.weight"))?.first().copied().unwrap_or(1);
-        let own = keys.of_blocks("expert_feed_forward_length", self.blocks)?;
-        let own = own.map(|all| all[block]).filter(|&stated| stated > 0);
-        if let Some(stated) = own.filter(|&stated| stated != ffn) {
-            let what = keys.name("expert_feed_forward_length");
-            return Err(Error::invalid(what, stated, format!("{ffn}, the columns of {down}")));
-        }
-        let bias = if rule.biases { Presence::Must } else { Presence::No };
-        let scales = |stem: &str| self.arch.scales[2].then(|| name(stem));
-        let (gate_scale, up_scale) = (scales("ffn_gate_exps"), scales("ffn_up_exps"));
-        let take = |stem: &str, dims, scale: Option<String>| {
-            tensors.experts(&name(stem), dims, rule.biases, scale.as_deref())
-        };
-        let gate_up = match tensors.has(&name("ffn_gate_up_exps.weight")) {
-            true => GateUp::Merged(take("ffn_gate_up_exps", [width, 2 * ffn, experts], up_scale)?),
-            false => GateUp::Split {
-                gate: take("ffn_gate_exps", [width, ffn, experts], gate_scale)?,
-                up: take("ffn_up_exps", [width, ffn, experts], up_scale)?,
-            },
-        };
-        let router = tensors.projection(&name("ffn_gate_inp"), [width, experts], bias, false)?;
-        let shared = match rule.shared {
-            Presence::No => false,
-            Presence::Must => true,
-            Presence::May => tensors.has(&name("ffn_down_shexp.weight")),
-        };
-        keys.size("expert_shared_count")?;
-        let shared_width = keys.size("expert_shared_feed_forward_length")?;
+        let key = "expert_shared_feed_forward_length";
         // Bailing's key may hold the width of one shared expert or of all.
-        let shared_width = shared_width.filter(|_| self.arch.name != "bailingmoe2");
-        let beside = rule.with_dense && tensors.has(&name("ffn_down.weight"));
-        Ok(Moe {
-            experts,
-            used,
-            ffn,
-            router,
-            choice_bias: tensors.take(rule.bias, &name("exp_probs_b.bias"), &[experts])?,
-            gating: self.gating(rule)?,
-            normalised: match rule.norm {
-                NormRule::Fixed(normalised) => normalised,
-                NormRule::Key => keys.flag("expert_weights_norm")?.unwrap_or(false),
-            },
-            weights_scale: keys.factor("expert_weights_scale")?.filter(|&scale| scale != 1.0),
-            groups: self.groups()?,
-            gate_up,
-            down: take("ffn_down_exps", [ffn, width, experts], scales("ffn_down_exps"))?,
-            activation: rule.activation,
-            on_input: rule.on_input,
-            shared: match shared {
-                true => Some(self.dense(block, "_shexp", shared_width)?),
-                false => None,
-            },
-            shared_gate: match shared && rule.shared_gate {
-                true => Some(tensors.must(&name("ffn_gate_inp_shexp.weight"), &[width])?),
-                false => None,
-            },
-            beside: match beside {
-                true => Some(self.dense(block, "", None)?),
-                false => None,
-            },
-        })
-    }
-
-    fn gating(&self, rule: &MoeRule) -> Result<Gating> {
-        if !rule.gating_key {
-            return Ok(rule.gating);
+        let stated = self.keys.size(key)?.filter(|_| self.arch.name != "bailingmoe2");
+        if let (Some(stated), Some(shared)) = (stated, &plan.tensors.shared)
+            && stated != shared.ffn
+        {
+            let expected = format!("{}, the columns of {}", shared.ffn, name("ffn_down_shexp"));
+            return Err(Error::invalid(self.keys.name(key), stated, expected));
         }
-        match self.keys.size("expert_gating_func")? {
-            None => Ok(rule.gating),
-            Some(1) => Ok(Gating::Softmax),
-            Some(2) => Ok(Gating::Sigmoid),
-            Some(3) => Ok(Gating::SoftmaxOfChosen),
-            Some(given) => {
-                let expected = "1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)";
-                Err(Error::invalid(self.keys.name("expert_gating_func"), given, expected))
-            }
-        }
-    }
-
-    /// Groups of experts and how many are kept, where there is more than one.
-    fn groups(&self) -> Result<Option<[usize; 2]>> {
-        let groups = self.keys.size("expert_group_count")?.unwrap_or(1);
-        let kept = self.keys.size("expert_group_used_count")?;
-        if groups == 1 {
-            return Ok(None);
-        }
-        match kept {
-            Some(kept) if kept <= groups && self.experts.is_multiple_of(groups) => {
-                Ok(Some([groups, kept]))
-            }
-            _ => {
-                let given = format!("{groups} groups, {kept:?} kept, {} experts", self.experts);
-                let expected = "groups of equal size, at least one kept";
-                Err(Error::invalid(self.keys.name("expert_group_count"), given, expected))
-            }
-        }
+        let moe = Moe::of(&plan);
+        self.tensors.taken(plan.reads);
+        Ok(Moe { router: rule.router.unwrap_or(moe.router), ..moe })
     }
 }
+
+/// What `plan_moe` reads.
+const EXPERT_KEYS: [&str; 12] = [
+    "expert_count",
+    "expert_used_count",
+    "expert_shared_count",
+    "expert_feed_forward_length",
+    "expert_gating_func",
+    "expert_weights_norm",
+    "expert_weights_scale",
+    "expert_group_count",
+    "expert_group_used_count",
+    "router_logit_softcapping",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
+];
 
 /// Why a tensor is left out, if that is known.
 fn left_out(arch: &Architecture, blocks: usize, name: &str) -> Option<&'static str> {

@@ -28,6 +28,11 @@ impl<'a> Keys<'a> {
         self.gguf.value(&self.name(key))
     }
 
+    /// Counts keys as read that somebody else reads.
+    pub fn taken(&self, keys: &[&str]) {
+        self.read.borrow_mut().extend(keys.iter().map(|&key| key.to_owned()));
+    }
+
     fn typed<T>(
         &self,
         key: &str,

@@ -156,7 +156,9 @@ impl Model<'_> {
             "gemma3" if self.blocks == 62 => Ok(1.0 / ((self.width / heads) as f32).sqrt()),
             "gemma3" => Ok(by_size),
             "grok" => Ok(self.keys.factor("attention.output_scale")?.unwrap_or(0.088_388_35)),
-            "llama" | "granitemoe" => Ok(self.keys.factor("attention.scale")?.unwrap_or(by_size)),
+            "llama" | "granitemoe" | "qwen3next" | "qwen35moe" => {
+                Ok(self.keys.factor("attention.scale")?.unwrap_or(by_size))
+            }
             _ => Ok(by_size),
         }
     }
@@ -270,7 +272,7 @@ impl Model<'_> {
             let expected = "heads of equal size, value heads a multiple of key heads";
             return Err(Error::invalid(keys.name("ssm"), given, expected));
         }
-        let scaled = arch.scales[3];
+        let scaled = arch.scales[1];
         let take = |stem: &str, dims| tensors.projection(&name(stem), dims, Presence::No, scaled);
         let channels = 2 * key_heads * key_size + inner;
         let input = match tensors.has(&name("attn_qkv.weight")) {

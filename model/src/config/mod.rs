@@ -14,5 +14,5 @@ mod tensors;
 mod types;
 
 pub use rope::{Factors, Pairing, Rope, Scaling};
-pub use tensors::{ExpertProjection, Norm, Projection};
+pub use tensors::{Norm, Projection};
 pub use types::*;

@@ -23,21 +23,6 @@ pub struct Projection {
     pub bias_first: bool,
 }
 
-/// A matrix for each expert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpertProjection {
-    /// The tensor, `[cols, rows, experts]`.
-    pub weight: String,
-    /// Values of an input row.
-    pub cols: usize,
-    /// Values of an output row.
-    pub rows: usize,
-    /// A tensor of one value for each expert that its product is multiplied by, before the bias.
-    pub scale: Option<String>,
-    /// A tensor `[rows, experts]` that is added.
-    pub bias: Option<String>,
-}
-
 /// A norm's weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Norm {
@@ -67,6 +52,11 @@ pub(super) struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     pub fn new(gguf: &'a Gguf) -> Self {
         Self { gguf, claimed: RefCell::default() }
+    }
+
+    /// Takes tensors that somebody else checked.
+    pub fn taken(&self, names: Vec<String>) {
+        self.claimed.borrow_mut().extend(names);
     }
 
     /// Whether a tensor is there, without taking it.
@@ -128,27 +118,6 @@ impl<'a> Tensors<'a> {
             scale: self.take(scale, &format!("{stem}.scale"), &[1])?,
             bias: self.take(bias, &format!("{stem}.bias"), &[rows])?,
             bias_first: false,
-        })
-    }
-
-    /// The matrices of experts with the tensors beside them. `scale` names the tensor of scales.
-    pub fn experts(
-        &self,
-        stem: &str,
-        [cols, rows, experts]: [usize; 3],
-        bias: bool,
-        scale: Option<&str>,
-    ) -> Result<ExpertProjection> {
-        let bias = if bias { Presence::Must } else { Presence::No };
-        Ok(ExpertProjection {
-            weight: self.must(&format!("{stem}.weight"), &[cols, rows, experts])?,
-            cols,
-            rows,
-            scale: match scale {
-                Some(stem) => self.may(&format!("{stem}.scale"), &[experts])?,
-                None => None,
-            },
-            bias: self.take(bias, &format!("{stem}.bias"), &[rows, experts])?,
         })
     }
 

@@ -1,7 +1,13 @@
 //! What a model computes, block by block.
 
+use strata_core::Result;
+use strata_core::activation::Activation;
+use strata_core::gguf::{Gguf, MoeTensors};
+use strata_core::prefill::{MoePlan, plan_moe};
+use strata_core::routing::RouterOptions;
+
 use super::rope::{Factors, Rope, Scaling};
-use super::tensors::{ExpertProjection, Norm, Projection};
+use super::tensors::{Norm, Projection};
 
 /// A model.
 #[derive(Debug, Clone, PartialEq)]
@@ -312,17 +318,6 @@ pub struct ShortConv {
     pub output: Projection,
 }
 
-/// What a feed-forward network does between its matrices.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Activation {
-    /// `silu(gate) * up`.
-    SwiGlu,
-    /// gpt-oss: `g = min(gate, 7)`, `u = clamp(up, -7, 7)`, `g * sigmoid(1.702 g) * (u + 1)`.
-    SwiGluOai,
-    /// `gelu(gate) * up`, by tanh.
-    GeluGated,
-}
-
 /// A feed-forward network.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ffn {
@@ -345,64 +340,32 @@ pub struct Dense {
     pub activation: Activation,
 }
 
-/// How router scores become weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gating {
-    /// Softmax over all experts.
-    Softmax,
-    /// Sigmoid of each score.
-    Sigmoid,
-    /// Softmax over the chosen experts.
-    SoftmaxOfChosen,
-}
-
-/// Gate and up of experts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GateUp {
-    /// Two tensors.
-    Split {
-        /// Gates.
-        gate: ExpertProjection,
-        /// Ups.
-        up: ExpertProjection,
-    },
-    /// One: rows of the gate, then of the up.
-    Merged(ExpertProjection),
-}
-
-/// A mixture of experts.
+/// A mixture of experts: what it computes is [`Moe::plan`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moe {
+    /// The block.
+    pub block: usize,
     /// Experts.
     pub experts: usize,
     /// Experts of a token.
     pub used: usize,
     /// Hidden values of an expert.
     pub ffn: usize,
-    /// `[width, experts]`.
-    pub router: Projection,
-    /// A tensor that is added to the scores for the choice alone.
-    pub choice_bias: Option<String>,
-    /// How scores become weights.
-    pub gating: Gating,
-    /// Whether the chosen ones' weights are divided by their sum.
-    pub normalised: bool,
-    /// A factor on the weights.
-    pub weights_scale: Option<f32>,
-    /// Groups of experts, and how many of them are kept for the choice.
-    pub groups: Option<[usize; 2]>,
-    /// Gate and up.
-    pub gate_up: GateUp,
-    /// Down.
-    pub down: ExpertProjection,
-    /// Between them.
-    pub activation: Activation,
-    /// Weights multiply an expert's input, not its output.
-    pub on_input: bool,
-    /// An expert that all tokens use.
-    pub shared: Option<Dense>,
-    /// A tensor `[width]` whose product with the input, by sigmoid, weighs the shared expert.
-    pub shared_gate: Option<String>,
-    /// A dense network beside the experts: their sum times sqrt(2)/2.
-    pub beside: Option<Dense>,
+    /// How scores become experts and weights.
+    pub router: RouterOptions,
+}
+
+impl Moe {
+    pub(super) fn of(plan: &MoePlan) -> Self {
+        let MoeTensors { block, experts, used, ffn, .. } = plan.tensors;
+        Self { block, experts, used, ffn, router: plan.router }
+    }
+
+    /// What the block computes, with the values of its small tensors; from the model's file.
+    ///
+    /// # Errors
+    /// As [`plan_moe`].
+    pub fn plan(&self, gguf: &Gguf) -> Result<MoePlan> {
+        Ok(MoePlan { router: self.router, ..plan_moe(gguf, self.block)? })
+    }
 }

@@ -1,9 +1,10 @@
 //! Configurations of small models that are written here: keys, tensors, and what is wrong with them.
 
 use strata_core::gguf::{Gguf, GgufFile, MetaValue, TensorType, ValueType, Writer};
+use strata_core::routing::{Gating, GroupScore, Groups, Norm};
 use strata_model::config::{
-    Config, DeltaInput, Factors, Ffn, GateUp, Gating, Mask, Mixer, MlaQuery, Pairing, Qkv, Rope,
-    Scaling, Temperature,
+    Config, DeltaInput, Factors, Ffn, Mask, Mixer, MlaQuery, Pairing, Qkv, Rope, Scaling,
+    Temperature,
 };
 
 /// A model to be written: keys without the architecture's name, tensors of f32.
@@ -365,17 +366,20 @@ fn experts_their_router_and_what_stands_beside_them() {
     let config = qwen.load();
     let block = moe(&config, 1);
     assert_eq!((block.experts, block.used, block.ffn), (8, 2, 96));
-    assert_eq!((block.gating, block.normalised), (Gating::Softmax, false));
-    assert!(block.shared.is_some() && block.shared_gate.is_some() && block.groups.is_none());
+    assert_eq!((block.router.gating, block.router.norm), (Gating::Softmax, Norm::None));
+    let plan = block.plan(&qwen.gguf()).unwrap();
+    let shared = plan.tensors.shared.unwrap();
+    assert!(shared.ffn == 96 && shared.router.is_some() && block.router.groups.is_none());
+    let missing = qwen.clone().without("blk.1.ffn_gate_inp_shexp.weight").refused();
+    assert!(
+        missing.starts_with("tensor blk.1.ffn_gate_inp_shexp.weight: given nothing"),
+        "{missing}"
+    );
     assert!(
         qwen.clone().key("expert_shared_feed_forward_length", 95u32).refused().contains("given 95")
     );
-    assert!(
-        qwen.clone()
-            .key("expert_used_count", 9u32)
-            .refused()
-            .contains("given 9, expected at most 8")
-    );
+    let many = qwen.clone().key("expert_used_count", 9u32).refused();
+    assert!(many.contains("given 9, expected at most 8"), "{many}");
     assert!(
         qwen.key("expert_feed_forward_length", 95u32).refused().contains("given 95, expected 96")
     );
@@ -392,13 +396,40 @@ fn experts_their_router_and_what_stands_beside_them() {
         .key("expert_group_used_count", 2u32);
     let config = glm.load();
     let block = moe(&config, 0);
-    assert_eq!((block.gating, block.normalised), (Gating::Sigmoid, true));
-    assert_eq!((block.weights_scale, block.groups), (Some(2.5), Some([4, 2])));
-    assert_eq!(block.choice_bias.as_deref(), Some("blk.0.exp_probs_b.bias"));
-    assert!(matches!(block.gate_up, GateUp::Split { .. }));
-    assert_eq!(moe(&glm.clone().key("expert_gating_func", 1u32).load(), 0).gating, Gating::Softmax);
-    assert!(glm.clone().key("expert_gating_func", 9u32).refused().contains("given 9"));
-    assert!(glm.key("expert_group_count", 3u32).refused().contains("3 groups"));
+    assert_eq!(block.router.gating, Gating::Sigmoid);
+    assert!(matches!(block.router.norm, Norm::Sum { .. }));
+    let groups = Groups { count: 4, used: 2, score: GroupScore::TopTwo };
+    assert_eq!((block.router.scale, block.router.groups), (2.5, Some(groups)));
+    let plan = block.plan(&glm.gguf()).unwrap();
+    assert_eq!(plan.selection_bias, Some(vec![2.0; 8]));
+    let softmax = glm.clone().key("expert_gating_func", 1u32).load();
+    assert_eq!(moe(&softmax, 0).router.gating, Gating::Softmax);
+    let missing = glm.clone().without("blk.1.exp_probs_b.bias").refused();
+    assert!(missing.starts_with("tensor blk.1.exp_probs_b.bias: given nothing"), "{missing}");
+    let unknown = glm.clone().key("expert_gating_func", 9u32).refused();
+    assert!(unknown.contains("given 9"), "{unknown}");
+    let uneven = glm.key("expert_group_count", 3u32).refused();
+    assert!(uneven.contains("given 3"), "{uneven}");
+}
+
+#[test]
+fn scales_of_experts_count_where_programs_read_them() {
+    let scaled = |model: Model| model.blocks("ffn_down_exps.scale", &[8]);
+    let qwen2 = Model::new("qwen2moe")
+        .experts()
+        .tensor("output.weight", &[64, 50])
+        .dense("_shexp")
+        .blocks("ffn_gate_inp_shexp.weight", &[64]);
+    let (idle, config) = (scaled(qwen2.clone()), scaled(qwen2).load());
+    assert_eq!(moe(&config, 0).plan(&idle.gguf()).unwrap().experts.down_scale, None);
+    let skipped: Vec<_> = config.skipped.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(skipped, ["blk.0.ffn_down_exps.scale", "blk.1.ffn_down_exps.scale"]);
+    let qwen3 = scaled(Model::new("qwen3moe").experts())
+        .blocks("attn_q_norm.weight", &[16])
+        .blocks("attn_k_norm.weight", &[16]);
+    let config = qwen3.load();
+    let plan = moe(&config, 1).plan(&qwen3.gguf()).unwrap();
+    assert_eq!((plan.experts.down_scale, config.skipped.len()), (Some(vec![2.0; 8]), 0));
 }
 
 #[test]

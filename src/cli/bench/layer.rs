@@ -30,6 +30,25 @@ impl Bench<'_> {
         Ok(table)
     }
 
+    /// The layer that is measured, of a type.
+    pub(super) fn synthetic(&self, ty: WeightType, experts: usize) -> Outcome<Synthetic> {
+        let (width, ffn) = (self.args.cols, self.args.rows / 2);
+        args::host_room(
+            ty.row_bytes(width)?.checked_mul(3 * ffn).and_then(|b| b.checked_mul(experts)),
+        )?;
+        let fits = ffn.is_multiple_of(ty.block_values());
+        Ok(Synthetic {
+            experts,
+            k: self.k,
+            width,
+            ffn,
+            gate_up: ty,
+            order: GateUpOrder::Split,
+            down: if fits { ty } else { WeightType::Q8_0 },
+            seed: self.args.seed,
+        })
+    }
+
     fn layer_with(
         &self,
         ty: WeightType,
@@ -40,20 +59,7 @@ impl Bench<'_> {
         table: &mut Table,
     ) -> Outcome {
         let (backend, width, ffn) = (self.backend, self.args.cols, self.args.rows / 2);
-        let fits = ffn.is_multiple_of(ty.block_values());
-        let synthetic = Synthetic {
-            experts,
-            k: self.k,
-            width,
-            ffn,
-            gate_up: ty,
-            order: GateUpOrder::Split,
-            down: if fits { ty } else { WeightType::Q8_0 },
-            seed: self.args.seed,
-        };
-        args::host_room(
-            ty.row_bytes(width)?.checked_mul(3 * ffn).and_then(|b| b.checked_mul(experts)),
-        )?;
+        let synthetic = self.synthetic(ty, experts)?;
         let layer = synthetic.layer(backend)?;
         let options = Options { quant, timed: true, ..Options::default() };
         let mut workspace = Workspace::new(backend, &layer, tokens, options)?;

@@ -600,6 +600,64 @@ impl ModelOps for ReferenceBackend {
         write_matrix(op.out(), &values);
         Ok(())
     }
+
+    fn convolve(&self, op: &mut Checked<ops::Convolve<'_>>) -> Result<()> {
+        let (x, taps, silu) = (read_matrix(op.x()), read_matrix(op.taps()), op.silu());
+        let cols = op.x().cols();
+        let runs = op.runs().clone();
+        let (out, mut states) = op.parts();
+        let (mut values, mut all) = (read_matrix_mut(out), read(states.as_slice()));
+        let each = (taps.len() / cols - 1) * cols;
+        for (sequence, fresh, rows) in runs.iter() {
+            let state = &mut all[sequence * each..][..each];
+            if fresh {
+                state.fill(0.0);
+            }
+            for row in rows.iter().map(|row| *row as usize * cols..(*row as usize + 1) * cols) {
+                let y = reference::convolve(&x[row.clone()], &taps, silu, state);
+                values[row].copy_from_slice(&y);
+            }
+        }
+        write(states.reborrow(), &all);
+        write_matrix(out, &values);
+        Ok(())
+    }
+
+    fn delta_net(&self, op: &mut Checked<ops::DeltaNet<'_>>) -> Result<()> {
+        let (shape, inputs, runs) = (op.shape(), op.inputs(), op.runs().clone());
+        let read_rows = |m: ops::Matrix<'_>| (read_matrix(m), m.cols());
+        let ops::DeltaInputs { queries, keys, values, beta, alpha, .. } = inputs;
+        let inputs_of = [queries, keys, values, beta, alpha].map(read_rows);
+        let (bias, decay) = (read(inputs.decay_bias), read(inputs.decay));
+        let (out, mut states) = op.parts();
+        let (mut written, mut all) = (read_matrix_mut(out), read(states.as_slice()));
+        let each = shape.state().expect("as core has checked");
+        let cols = shape.value_heads * shape.value;
+        for (sequence, fresh, rows) in runs.iter() {
+            let state = &mut all[sequence * each..][..each];
+            if fresh {
+                state.fill(0.0);
+            }
+            for row in rows.iter().map(|row| *row as usize) {
+                let of = |at: usize| {
+                    let (values, cols) = &inputs_of[at];
+                    &values[row * cols..][..*cols]
+                };
+                let token = reference::DeltaToken {
+                    queries: of(0),
+                    keys: of(1),
+                    values: of(2),
+                    beta: of(3),
+                    alpha: of(4),
+                };
+                let y = reference::delta_net(&shape, &token, &bias, &decay, state);
+                written[row * cols..][..cols].copy_from_slice(&y);
+            }
+        }
+        write(states.reborrow(), &all);
+        write_matrix(out, &written);
+        Ok(())
+    }
 }
 
 fn read_matrix_mut(m: &mut ops::MatrixMut<'_>) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Rows as digits, and a token's keys and values into their page.
 
-use strata_core::attention::{DIGITS_TINY, DIGITS_TOP, MOST_HEAD, PAGE, PageLayout};
+use strata_core::attention::{DIGITS_TINY, DIGITS_TOP, MOST_KEY, PAGE, PageLayout};
 use strata_core::numerics::NAN_F32;
 
 use super::Places;
@@ -74,7 +74,7 @@ impl Work for Head<'_, '_> {
     fn run(self) {
         let Self { append: Append { layout, keys, values, places, cache }, kv_head } = self;
         let (key, value) = (layout.key, layout.value);
-        let mut planes = [[0i8; MOST_HEAD]; 2];
+        let mut planes = [[0i8; MOST_KEY]; 2];
         let [high, low] = &mut planes;
         for row in 0..places.positions.len() {
             let (page, slot) = places.page(row);

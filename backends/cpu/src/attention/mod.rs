@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use strata_core::Result;
-use strata_core::attention::{AttentionShape, MOST_HEAD, PAGE};
+use strata_core::attention::{AttentionShape, MOST_KEY, PAGE};
 use strata_core::numerics::{EXP_LOG2E, canonical};
 
 use crate::device::Shared;
@@ -262,7 +262,7 @@ impl<S: Simd> Work for Queries<'_, '_, S> {
         let Self { attend, rows, kv_head, w, .. } = self;
         let shape = &attend.shape;
         let group = shape.heads / shape.kv_heads;
-        let mut planes = [[0i8; MOST_HEAD]; 2];
+        let mut planes = [[0i8; MOST_KEY]; 2];
         let [high, low] = &mut planes;
         let mut row = 0;
         for token in rows {

@@ -5,7 +5,8 @@
 //! set multiplies bytes ([`narrow`]), lanes hold digits plus 128 and a row's sum
 //! starts at what that adds too much; elsewhere words are two i16, a value
 //! of a lane whole and its high digit, and meet a row's high and low digit: what both
-//! come to is `256 * sum(h*h) + sum(h*l + l*h)` in i32.
+//! come to is `256 * sum(h*h) + sum(h*l + l*h)` in i32. Rows wider than [`WHOLE`], whose sums
+//! could pass i32 so, have the two sums apart.
 
 use std::marker::PhantomData;
 
@@ -16,6 +17,9 @@ use crate::simd::Simd;
 pub(super) const ROWS: usize = 6;
 /// Vectors of lanes of a kernel.
 const VECTORS: usize = 2;
+
+/// The most values of a row whose sums of both digits fit i32 together.
+const WHOLE: usize = 512;
 
 /// Whether words hold four bytes.
 pub(super) const fn narrow<S: Simd>() -> bool {
@@ -163,6 +167,35 @@ impl<S: Simd, const N: usize> Work for Products<'_, S, N> {
                                 high[n][v] = S::dot_bytes(high[n][v], x, h[v]);
                                 both[n][v] = S::dot_bytes(both[n][v], x, l[v]);
                                 both[n][v] = S::dot_bytes(both[n][v], y, h[v]);
+                            }
+                        }
+                    }
+                    let scale = S::splat(256.0);
+                    for n in 0..N {
+                        for v in 0..VECTORS {
+                            let sum = S::fma(S::convert(high[n][v]), scale, S::convert(both[n][v]));
+                            S::store(out.as_mut_ptr().add(n * stride + c + v * S::LANES), sum);
+                        }
+                    }
+                } else if words > WHOLE {
+                    for w in 0..words {
+                        let at = w * stride + c;
+                        let mut h = [S::zero_i(); VECTORS];
+                        for v in 0..VECTORS {
+                            h[v] = S::load_i(lane_high.add(at + v * S::LANES));
+                        }
+                        for n in 0..N {
+                            // Its high digit with the lane's; and what the value of the lane whole
+                            // has of that too much is taken off: `h*(256*k + m) + (l - 256*h)*k`.
+                            let x = *row_high.add((row + n) * words + w);
+                            let (digit, low) = (x as i16, (x >> 16) as i16);
+                            let rest = low - 256 * digit;
+                            let y =
+                                S::splat_i(u32::from(digit as u16) | u32::from(rest as u16) << 16);
+                            let x = S::splat_i(x << 16);
+                            for v in 0..VECTORS {
+                                high[n][v] = S::dot_wide(high[n][v], h[v], x);
+                                both[n][v] = S::dot_wide(both[n][v], h[v], y);
                             }
                         }
                     }

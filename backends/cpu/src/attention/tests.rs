@@ -194,7 +194,7 @@ fn values_of_all_sizes() {
 
 #[test]
 fn appended_as_by_the_reference() {
-    for (key, value) in [(64, 64), (100, 12), (192, 128), (512, 4)] {
+    for (key, value) in [(64, 64), (100, 12), (192, 128), (512, 4), (576, 512)] {
         let shape = AttentionShape { key, value, ..BASE };
         let layout = shape.layout();
         let mut random = SplitMix64::new(key as u64);
@@ -243,5 +243,45 @@ fn appended_as_by_the_reference() {
             .run(&backend.shared);
             assert_eq!(cache, expected, "{key} {value} {isa}");
         }
+    }
+}
+
+/// Sums of 256 times the high digits pass i32 here, and those of the mixed products 2^24.
+#[test]
+fn the_widest_keys_with_the_largest_digits() {
+    // So that scores are of some size, and their last bits count.
+    let scale = 1e-11;
+    let shape = AttentionShape { heads: 3, kv_heads: 1, key: 576, value: 8, scale, ..BASE };
+    let near = |sign: usize, n: usize| -> Vec<f32> {
+        // 32383 = 126 * 256 + 127, but for the value that the scale is of.
+        let value = |i| if i == 0 { 32512.0 } else { 32383.0 };
+        (0..n)
+            .map(|i| if (i / 576) % 2 == sign { -value(i % 576) } else { value(i % 576) })
+            .collect()
+    };
+    let mut cache = vec![0u8; shape.layout().bytes()];
+    for position in 0..40 {
+        let keys = near(position % 3, 576);
+        let values: Vec<f32> = (0..8).map(|i| (position * 8 + i) as f32).collect();
+        reference::append(&mut cache, shape.layout(), 0, position as u32, &keys, &values);
+    }
+    let queries = near(1, 3 * 576);
+    let expected = reference::attend(&shape, &cache, &[0], 39, &queries, None);
+    for isa in Isa::supported() {
+        let backend = CpuBackend::new(CpuOptions { threads: Some(1), isa: Some(isa) }).unwrap();
+        let mut out = vec![0.0f32; 24];
+        let places = Places { sequences: &[0], positions: &[39], pages: &[0], per_sequence: 1 };
+        Attend {
+            shape,
+            queries: Input { values: &queries, stride: 3 * 576, cols: 3 * 576 },
+            places,
+            cache: &cache,
+            sinks: None,
+            out: Parts::new(&mut out),
+            out_stride: 24,
+        }
+        .run(&backend.shared)
+        .unwrap();
+        assert_eq!(out, expected, "{isa}");
     }
 }

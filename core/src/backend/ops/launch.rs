@@ -190,6 +190,8 @@ macro_rules! for_each_operation {
                 float_product(FloatProduct) "float product"
                 append_kv(AppendKv) "append"
                 attend(Attend) "attention"
+                convolve(Convolve) "convolution"
+                delta_net(DeltaNet) "delta net"
             }
         }
     };

@@ -2,10 +2,13 @@
 
 use strata_core::WeightType;
 use strata_core::attention::{AttentionShape, Pairs, Reach};
+use strata_core::backend::ops::{DeltaShape, KeyHeads};
 use strata_core::floats::FloatType;
 
 use super::of;
-use crate::ops::{AttentionCase, ModelCase, ModelStep, NormForm, Stored};
+use crate::ops::{
+    AttentionCase, ModelCase, ModelStep, NormForm, RecurrentCase, RecurrentStep, Stored,
+};
 use crate::values::Values;
 use crate::{Case, Size};
 
@@ -105,6 +108,56 @@ pub(super) fn add(cases: &mut Vec<Case>) {
         push(ModelStep::FloatProduct(ty, 19), (9, 513, 3, 1), Values::Mixed);
     }
     attention(cases);
+    recurrent(cases);
+}
+
+fn recurrent(cases: &mut Vec<Case>) {
+    let mut push = |step, lens, chunk, values, gap| {
+        cases.push(of(Size::Quick, RecurrentCase { step, lens, chunk, values, gap }));
+    };
+    let base = DeltaShape {
+        key_heads: 2,
+        value_heads: 4,
+        key: 32,
+        value: 32,
+        order: KeyHeads::Grouped,
+        scale: 0.176_776_7,
+    };
+    let normal = Values::Normal;
+    for (cols, taps, silu) in [(64, 4, true), (300, 3, false), (17, 1, true), (33, 2, false)] {
+        let step = RecurrentStep::Convolve(cols, taps, silu);
+        for lens in [&[1u32], &[2], &[3], &[9]] {
+            push(step, lens, 0, normal, 0);
+        }
+        for chunk in [0, 1, 2, 3, 7] {
+            push(step, &[40, 1, 13, 2], chunk, normal, 3);
+        }
+    }
+    push(RecurrentStep::Convolve(5, 16, true), &[40, 3], 4, normal, 0);
+    push(RecurrentStep::Convolve(1, 4, false), &[11], 4, normal, 1);
+    for order in [KeyHeads::Grouped, KeyHeads::Modulo] {
+        for (key_heads, value_heads, key, value) in [
+            (1, 1, 128, 128),
+            (2, 4, 128, 128),
+            (2, 2, 64, 64),
+            (3, 6, 16, 40),
+            (1, 3, 7, 5),
+            (2, 2, 1, 1),
+            (1, 1, 33, 130),
+        ] {
+            let shape = DeltaShape { key_heads, value_heads, key, value, order, ..base };
+            push(RecurrentStep::DeltaNet(shape), &[9, 1], 4, normal, 3);
+        }
+    }
+    let step = RecurrentStep::DeltaNet(base);
+    for chunk in [0, 1, 7, 63, 64, 65] {
+        push(step, &[130], chunk, normal, 0);
+        push(step, &[1, 70, 64, 3], chunk, normal, 1);
+    }
+    for &values in VALUES.iter().chain(&[Values::OneNan, Values::Wide, Values::Spike]) {
+        push(RecurrentStep::Convolve(64, 4, true), &[40, 9], 16, values, 0);
+        push(step, &[20, 9], 6, values, 0);
+    }
 }
 
 fn attention(cases: &mut Vec<Case>) {
@@ -122,6 +175,12 @@ fn attention(cases: &mut Vec<Case>) {
     {
         let shape = AttentionShape { key, value, ..BASE };
         push(Size::Quick, AttentionCase { shape, gap: 3, ..base });
+    }
+    // MLA: one compressed row for all heads.
+    let shape = AttentionShape { heads: 7, kv_heads: 1, key: 576, value: 512, ..BASE };
+    push(Size::Quick, AttentionCase { shape, lens: &[70, 3], chunk: 50, ..base });
+    for values in [Values::SumOverflow, Values::Spike] {
+        push(Size::Quick, AttentionCase { shape, values, ..base });
     }
     for (heads, kv_heads) in [(1, 1), (3, 1), (8, 1), (16, 1), (32, 2), (3, 3)] {
         let shape = AttentionShape { heads, kv_heads, ..BASE };

@@ -6,6 +6,8 @@
 
 mod attention;
 mod elementwise;
+mod form;
+mod host_layer;
 mod invariance;
 mod large;
 mod layer;
@@ -13,6 +15,7 @@ mod mmq;
 mod model;
 mod prefill;
 mod quantize;
+mod recurrent;
 mod refuse;
 mod routing;
 mod state;
@@ -21,13 +24,16 @@ pub mod golden;
 
 pub use attention::AttentionCase;
 pub use elementwise::{CombineCase, SharedKind, SwiGluCase};
+pub use form::{Form, Operand};
+pub use host_layer::host_layer;
 pub use invariance::InvarianceCase;
 pub use large::{LargeCase, LargeKind};
-pub use layer::{LayerCase, LayerShape, SharedCase, Source, Trouble, host_layer};
+pub use layer::{LayerCase, LayerShape, SharedCase, Source, Trouble};
 pub use mmq::{Gaps, MmqCase, RowMode};
 pub use model::{ModelCase, ModelStep, NormForm, Stored};
 pub use prefill::PrefillCase;
 pub use quantize::{QuantCase, QuantRows};
+pub use recurrent::{RecurrentCase, RecurrentStep};
 pub use refuse::RefuseCase;
 pub(crate) use refuse::table as refuse_table;
 pub use routing::{MapCase, RouterCase, Scores, TopKCase};

@@ -3,8 +3,8 @@
 use strata_conformance::ReferenceBackend;
 use strata_core::attention::{AttentionShape, PAGE, Pairs, Reach};
 use strata_core::backend::{
-    Backend, BatchLimits, Buffer, DeviceRoutes, Event, HostBytes, KvCache, RoutingMap, TokenBatch,
-    ops,
+    Backend, BatchLimits, Buffer, DeviceRoutes, Event, HostBytes, KvCache, RoutingMap, States,
+    TokenBatch, ops,
 };
 use strata_core::floats::FloatType;
 use strata_core::routing::{RouterOptions, Routes};
@@ -210,6 +210,35 @@ impl Operands {
             "attention" => {
                 let (queries, out) = (rows(TOKENS, SHAPE.key)?, out(y, TOKENS, SHAPE.value)?);
                 ops::Attend::new(SHAPE, queries, None, batch, cache, out)?.launch(backend)
+            }
+            "convolution" => {
+                let mut states = States::new(backend, WIDTH, 1)?;
+                let (x, taps, out) =
+                    (rows(TOKENS, WIDTH)?, rows(WIDTH, 2)?, out(y, TOKENS, WIDTH)?);
+                ops::Convolve::new(x, taps, true, batch, &mut states, out)?.launch(backend)
+            }
+            "delta net" => {
+                let shape = ops::DeltaShape {
+                    key_heads: 1,
+                    value_heads: 1,
+                    key: 8,
+                    value: 8,
+                    order: ops::KeyHeads::Grouped,
+                    scale: 1.0,
+                };
+                let mut states = States::new(backend, 64, 1)?;
+                let (head, number) = (rows(TOKENS, 8)?, rows(TOKENS, 1)?);
+                let inputs = ops::DeltaInputs {
+                    queries: head,
+                    keys: head,
+                    values: head,
+                    beta: number,
+                    alpha: number,
+                    decay_bias: x.slice(..1)?,
+                    decay: x.slice(..1)?,
+                };
+                let out = out(y, TOKENS, 8)?;
+                ops::DeltaNet::new(shape, inputs, batch, &mut states, out)?.launch(backend)
             }
             other => panic!("no call is named {other}"),
         }
