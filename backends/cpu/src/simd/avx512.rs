@@ -164,8 +164,11 @@ unsafe impl Simd for Avx512 {
             let from = (word / 2) as i32 * 0x0101_0101;
             let [a, b, c, d] = [0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c].map(|lane| from + lane);
             let bytes = _mm512_shuffle_epi8(v, _mm512_set4_epi32(d, c, b, a));
-            let bits =
-                _mm512_set1_epi32(if word % 2 == 0 { 0x0804_0201 } else { 0x8040_2010u32 as i32 });
+            let bits = _mm512_set1_epi32(if word.is_multiple_of(2) {
+                0x0804_0201
+            } else {
+                0x8040_2010u32 as i32
+            });
             _mm512_movm_epi8(_mm512_test_epi8_mask(bytes, bits))
         }
     }

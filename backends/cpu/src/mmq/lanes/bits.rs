@@ -19,8 +19,8 @@ impl Lanes for Q1_0 {
             for (i, codes) in rows.turn::<S>(2).into_iter().enumerate() {
                 let [mut first, mut last] = [[S::zero_i(); 4]; 2];
                 first[0] = S::shl(field::<S>(codes, 0, 1), 1);
-                for n in 1..4 {
-                    first[n] = field::<S>(codes, n as u32 - 1, 2);
+                for (n, first) in first.iter_mut().enumerate().skip(1) {
+                    *first = field::<S>(codes, n as u32 - 1, 2);
                 }
                 for (n, last) in last.iter_mut().enumerate() {
                     *last = field::<S>(codes, n as u32 + 3, 2);

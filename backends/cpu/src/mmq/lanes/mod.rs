@@ -6,6 +6,7 @@
 //! from them; the kernel multiplies sums, not weights.
 
 mod bits;
+mod entries;
 mod fp4;
 mod iq;
 mod k;
