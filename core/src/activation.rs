@@ -96,8 +96,16 @@ impl Activation {
         }
     }
 
+    /// Whether its bounds could turn what is not finite into a number: it is NaN instead.
+    pub fn is_bounded(self) -> bool {
+        !matches!(self, Self::SwiGlu | Self::GeluTanh | Self::GeluErf)
+    }
+
     /// The hidden value of a gate and an up value.
     pub fn of(self, g: f32, u: f32) -> f32 {
+        if self.is_bounded() && !(g.is_finite() && u.is_finite()) {
+            return f32::NAN;
+        }
         let value = match self {
             Self::SwiGlu => silu(g) * u,
             Self::SwiGluClamped { limit } => at_most(silu(g), limit) * within(u, limit),
@@ -120,6 +128,9 @@ impl Activation {
 
     /// The hidden value of an up value where there are no gates.
     pub fn of_up(self, u: f32) -> f32 {
+        if self.is_bounded() && !u.is_finite() {
+            return f32::NAN;
+        }
         let value = match self {
             Self::GeluTanh => gelu(u),
             Self::GeluErf => gelu_erf(u),
@@ -147,17 +158,17 @@ impl std::fmt::Display for Activation {
     }
 }
 
-/// `min(x, limit)`; NaN stays.
+/// `min(x, limit)`.
 fn at_most(x: f32, limit: f32) -> f32 {
     if x > limit { limit } else { x }
 }
 
-/// x clamped to `-limit..=limit`; NaN stays.
+/// x clamped to `-limit..=limit`.
 fn within(x: f32, limit: f32) -> f32 {
     if x < -limit { -limit } else { at_most(x, limit) }
 }
 
-/// 0 for what is below it; NaN and -0 stay.
+/// 0 for what is below it; -0 stays.
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
@@ -178,6 +189,27 @@ mod tests {
         assert_eq!(Activation::ReluSquared.of_up(-3.0), 0.0);
         assert_eq!(Activation::ReluSquared.of_up(3.0), 9.0);
         assert!(Activation::Relu.of_up(f32::NAN).is_nan());
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for bounded in [
+                clamped,
+                oai,
+                Activation::SwiGluLimited { limit: 7.0 },
+                Activation::Relu,
+                Activation::ReluSquared,
+                Activation::Situ { beta: 2.0, linear: 3.0 },
+            ] {
+                let values = [bounded.of(bad, 1.0), bounded.of(1.0, bad), bounded.of(-1.0, bad)];
+                assert!(values.iter().all(|v| v.to_bits() == 0x7fc0_0000), "{bounded} of {bad}");
+            }
+            for alone in [Activation::Relu, Activation::ReluSquared] {
+                assert_eq!(alone.of_up(bad).to_bits(), 0x7fc0_0000);
+            }
+            // Those without bounds keep it themselves.
+            for free in [Activation::SwiGlu, Activation::GeluTanh, Activation::GeluErf] {
+                assert!(!free.of(bad, 1.0).is_finite() && !free.of(1.0, bad).is_finite());
+                assert!(!free.of_up(bad).is_finite(), "{free} of {bad}");
+            }
+        }
         let situ = Activation::Situ { beta: 2.0, linear: 0.0 };
         assert_eq!(situ.of(1e9, 3.0), 6.0);
         assert!(Activation::SwiGluClamped { limit: 0.0 }.check().is_err());

@@ -29,7 +29,11 @@ DEVICE float at_most(float x, float limit) { return x > limit ? limit : x; }
 DEVICE float within(float x, float limit) { return x < -limit ? -limit : at_most(x, limit); }
 DEVICE float relu(float x) { return x < 0.0f ? 0.0f : x; }
 
+// Whether bounds could turn what is not finite into a number: it is NaN instead.
+DEVICE bool is_bounded(u32 kind) { return kind != swiglu_plain && kind != gelu_by_tanh && kind != gelu_by_erf; }
+
 DEVICE float activate(u32 kind, float limit, float alpha, float g, float u) {
+    if (is_bounded(kind) && !(is_finite(g) && is_finite(u))) return bits_f32(0x7fc00000);
     switch (kind) {
     case swiglu_clamped: return canonical(at_most(silu(g), limit) * within(u, limit));
     case swiglu_limited: return canonical(silu(at_most(g, limit)) * within(u, limit));
@@ -50,6 +54,7 @@ DEVICE float activate(u32 kind, float limit, float alpha, float g, float u) {
 }
 
 DEVICE float activate_up(u32 kind, float u) {
+    if (is_bounded(kind) && !is_finite(u)) return bits_f32(0x7fc00000);
     switch (kind) {
     case gelu_by_tanh: return canonical(gelu_tanh(u));
     case gelu_by_erf: return canonical(gelu_erf(u));

@@ -82,7 +82,6 @@ KERNEL(choose_threads, 4) strata_choose(ChooseArgs args) {
             const u64 here = place(score, e);
             best = here > best ? here : best;
         }
-        if (!finite && args.report.word) report(args.report.word, u32(token), args.report.value_kind);
         wave_sync();
 
         Softmax all = {0.0f, 1.0f};
@@ -97,8 +96,10 @@ KERNEL(choose_threads, 4) strata_choose(ChooseArgs args) {
         for (u32 e = lane; e < experts; e += wave_size) {
             float v = by_value ? gate_value(args.gating, all, s[e]) : s[e];
             if (args.selection_bias) v = v + args.selection_bias[e];
+            finite = finite && is_finite(v);
             value[e] = v;
         }
+        if (!finite && args.report.word) report(args.report.word, u32(token), args.report.value_kind);
         wave_sync();
 
         u64 allowed = ~u64(0);

@@ -32,6 +32,11 @@ template <typename F> inline F within(F x, float limit) {
 }
 template <typename F> inline F relu(F x) { return pick(x < F(0.0f), F(0.0f), x); }
 
+// NaN where x is not finite, which the bounds of an activation would turn into a number.
+template <typename F> inline F or_nan(F x, F value) {
+  return pick(x - x == F(0.0f), value, F(as_float(0x7fc00000u)));
+}
+
 // Those with branches in them, lane by lane.
 inline float situ(float g, float u, float beta, float linear) {
   const float gate = beta * tanh_f32(g / beta) * sigmoid(g);
@@ -49,7 +54,7 @@ template <typename F, typename G> inline F by_lane(F g, F u, G &&f) {
     return f(g, u);
 }
 
-template <typename F> inline F activate(F g, F u, const experts_how &h) {
+template <typename F> inline F bounded(F g, F u, const experts_how &h) {
   switch (h.kind) {
   case SWIGLU_CLAMPED:
     return canonical(at_most(silu(g), h.limit) * within(u, h.limit));
@@ -59,18 +64,25 @@ template <typename F> inline F activate(F g, F u, const experts_how &h) {
     const F gate = at_most(g, h.limit), up = within(u, h.limit);
     return canonical(gate / (F(1.0f) + exp_f32(-(F(h.alpha) * gate))) * (up + F(1.0f)));
   }
-  case GELU_TANH:
-    return canonical(gelu_tanh(g) * u);
-  case GELU_ERF:
-    return canonical(by_lane(g, u, [](float g, float) { return gelu_erf(g); }) * u);
   case RELU:
     return canonical(relu(g) * u);
   case RELU_SQUARED:
     return canonical(relu(g) * relu(g) * u);
-  case SITU:
-    return canonical(by_lane(g, u, [&](float g, float u) { return situ(g, u, h.limit, h.alpha); }));
   default:
+    return canonical(by_lane(g, u, [&](float g, float u) { return situ(g, u, h.limit, h.alpha); }));
+  }
+}
+
+template <typename F> inline F activate(F g, F u, const experts_how &h) {
+  switch (h.kind) {
+  case SWIGLU:
     return swiglu(g, u);
+  case GELU_TANH:
+    return canonical(gelu_tanh(g) * u);
+  case GELU_ERF:
+    return canonical(by_lane(g, u, [](float g, float) { return gelu_erf(g); }) * u);
+  default:
+    return or_nan(g, or_nan(u, bounded(g, u, h)));
   }
 }
 
@@ -81,9 +93,9 @@ template <typename F> inline F activate_up(F u, u32 kind) {
   case GELU_ERF:
     return canonical(by_lane(u, u, [](float u, float) { return gelu_erf(u); }));
   case RELU:
-    return canonical(relu(u));
+    return or_nan(u, relu(u));
   case RELU_SQUARED:
-    return canonical(relu(u) * relu(u));
+    return or_nan(u, relu(u) * relu(u));
   default:
     return canonical(silu(u));
   }

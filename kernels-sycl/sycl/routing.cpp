@@ -114,8 +114,6 @@ KERNEL choose_experts(const float *scores, const float *score_bias, const float 
       const float s = score(e);
       max = key(s) > key(max) ? s : max;
     }
-    if (bad && word)
-      report(word, static_cast<u32>(t), h.kind);
     float all = 0.0f;
     if (h.gating == SOFTMAX)
       for (u32 e = 0; e < h.experts; ++e)
@@ -139,6 +137,11 @@ KERNEL choose_experts(const float *scores, const float *score_bias, const float 
         v = gate(v);
       return selection_bias ? v + selection_bias[e] : v;
     };
+    if (selection_bias)
+      for (u32 e = 0; e < h.experts; ++e)
+        bad = bad || !finite(value(e));
+    if (bad && word)
+      report(word, static_cast<u32>(t), h.kind);
 
     u32 each = h.experts;
     u64 used = 1;

@@ -40,8 +40,10 @@ pub fn run(args: &Args) -> Outcome {
             Layer::Experts(plan) => {
                 let moe = &plan.tensors;
                 let shared = if moe.shared.is_some() { ", a shared expert" } else { "" };
+                let router =
+                    if plan.own_input { ", a router with an input of its own" } else { "" };
                 let (e, k, w, f) = (moe.experts, moe.used, moe.width, moe.ffn);
-                format!("{e} experts, {k} per token, {w} wide, {f} hidden{shared}")
+                format!("{e} experts, {k} per token, {w} wide, {f} hidden{shared}{router}")
             }
             Layer::Dense(dense) => format!("dense, {} wide, {} hidden", dense.width, dense.ffn),
         });

@@ -34,13 +34,7 @@ pub fn layer(gguf: &Gguf, block: usize, experts: bool) -> Result<Layer, Error> {
     if !experts {
         return Ok(Layer::Dense(Box::new(plan_dense(gguf, block)?)));
     }
-    let plan = plan_moe(gguf, block)?;
-    if plan.own_input {
-        let what = format!("the router of block {block}");
-        let given = "another input than the experts'";
-        return Err(Error::invalid(what, given, "a router that reads what the experts read"));
-    }
-    Ok(Layer::Experts(Box::new(plan)))
+    Ok(Layer::Experts(Box::new(plan_moe(gguf, block)?)))
 }
 
 /// An error with the name of the file that it is about.

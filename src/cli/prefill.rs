@@ -54,6 +54,12 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     input: Option<PathBuf>,
 
+    /// Take from this .npy file what the router reads, in models whose router reads another input
+    /// than the experts (gemma4, smallthinker): tokens x width [default: made from the seed, as the
+    /// tokens are]
+    #[arg(long, value_name = "FILE", requires = "model")]
+    router_input: Option<PathBuf>,
+
     /// Write the result to this .npy file; - is standard output, and the report then goes to
     /// standard error
     #[arg(long, value_name = "FILE")]
@@ -132,9 +138,10 @@ pub fn run(args: &Args) -> Outcome {
     let quant = args.quant.map_or_else(QuantMode::from_env, Ok)?;
     let out = args.out.as_deref().map(Output::create).transpose()?;
     if let Some(out) = &out {
-        out.keeps(args.input.iter().chain(&args.model))?;
+        out.keeps(args.input.iter().chain(&args.router_input).chain(&args.model))?;
     }
     let input = args.input.as_deref().map(read_npy).transpose()?;
+    let router_input = args.router_input.as_deref().map(read_npy).transpose()?;
     let backend = args.device.open()?;
     let backend = &*backend;
 
@@ -164,6 +171,29 @@ pub fn run(args: &Args) -> Outcome {
         }
     };
 
+    let router_x = match (source.layer.router_has_own_input(), router_input) {
+        (false, None) => None,
+        (false, Some(_)) => {
+            let what = format!("{}: --router-input", source.text);
+            let expected = "none: the router reads what the experts read";
+            return Err(strata::Error::invalid(what, "a file", expected).into());
+        }
+        (true, Some((x, rows, cols))) if (rows, cols) == (tokens, width) => Some(x),
+        (true, Some((_, rows, cols))) => {
+            let (given, expected) = (format!("{rows} x {cols}"), format!("{tokens} x {width}"));
+            return Err(strata::Error::invalid("router's input", given, expected).into());
+        }
+        (true, None) if args.input.is_some() => {
+            let what = format!("{}: --router-input", source.text);
+            let expected = "a file beside --input: the router reads another input than the experts";
+            return Err(strata::Error::invalid(what, "none", expected).into());
+        }
+        (true, None) => {
+            args::host_room(tokens.checked_mul(width).and_then(|n| n.checked_mul(2 * 4)))?;
+            note("the router reads another input than the experts: made from the seed too");
+            Some(try_normals(args.seed.wrapping_add(1), tokens * width)?)
+        }
+    };
     let options = Options {
         quant,
         chunk: args.chunk,
@@ -173,7 +203,8 @@ pub fn run(args: &Args) -> Outcome {
     };
     let spinner = progress::spinner(&format!("{tokens} tokens on {}", backend.id()));
     let mut workspace = Workspace::new(backend, &source.layer, tokens, options)?;
-    let (timings, y) = forward(args, backend, &source.layer, &mut workspace, x, tokens)?;
+    let (timings, y) =
+        forward(args, backend, &source.layer, &mut workspace, (x, router_x), tokens)?;
     spinner.finish_and_clear();
 
     // Little-endian, as everything that reads weights and blocks where they lie.
@@ -212,19 +243,24 @@ fn forward(
     backend: &dyn Backend,
     layer: &MoeLayer,
     workspace: &mut Workspace,
-    x: Vec<f32>,
+    (x, router_x): (Vec<f32>, Option<Vec<f32>>),
     tokens: usize,
 ) -> Outcome<(Timings, Vec<f32>)> {
     let width = layer.width();
     let on_device = backend.from_slice(&x)?;
     drop(x);
+    let router_x = router_x.map(|x| backend.from_slice(&x)).transpose()?;
     let x = Matrix::dense("input", &on_device, tokens, width)?;
     let mut y = backend.alloc::<f32>(tokens * width)?;
     let routes = match layer.has_router() {
         true => None,
         false => Some(DeviceRoutes::upload(backend, &Routes::all(tokens, layer.experts())?)?),
     };
-    let routing = routes.as_ref().map_or(Routing::Router, Routing::Routes);
+    let routing = match (&routes, &router_x) {
+        (Some(routes), _) => Routing::Routes(routes),
+        (None, Some(x)) => Routing::Input(Matrix::dense("router's input", x, tokens, width)?),
+        (None, None) => Routing::Router,
+    };
     let mut fastest: Option<Timings> = None;
     for _ in 0..args.runs {
         let mut to = MatrixMut::dense("output", &mut y, tokens, width)?;

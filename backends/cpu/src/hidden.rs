@@ -151,7 +151,7 @@ impl<'a> Source<'a> {
             match self.activation {
                 Activation::SwiGlu => each_up(up, out, exp::silu),
                 Activation::GeluTanh => each_up(up, out, exp::gelu),
-                Activation::ReluSquared => each_up(up, out, |u| relu(u) * relu(u)),
+                Activation::ReluSquared => each_up(up, out, |u| or_nan(u, relu(u) * relu(u))),
                 other => each_up(up, out, |u| other.of_up(u)),
             }
             return;
@@ -159,18 +159,18 @@ impl<'a> Source<'a> {
         match self.activation {
             Activation::SwiGlu => each(gate, up, out, |g, u| exp::silu(g) * u),
             Activation::SwiGluClamped { limit } => {
-                each(gate, up, out, |g, u| at_most(exp::silu(g), limit) * within(u, limit))
+                bounded(gate, up, out, |g, u| at_most(exp::silu(g), limit) * within(u, limit))
             }
             Activation::SwiGluLimited { limit } => {
-                each(gate, up, out, |g, u| exp::silu(at_most(g, limit)) * within(u, limit))
+                bounded(gate, up, out, |g, u| exp::silu(at_most(g, limit)) * within(u, limit))
             }
-            Activation::SwiGluOai { alpha, limit } => each(gate, up, out, |g, u| {
+            Activation::SwiGluOai { alpha, limit } => bounded(gate, up, out, |g, u| {
                 let (g, u) = (at_most(g, limit), within(u, limit));
                 g / (1.0 + exp::exp(-(alpha * g))) * (u + 1.0)
             }),
             Activation::GeluTanh => each(gate, up, out, |g, u| exp::gelu(g) * u),
-            Activation::Relu => each(gate, up, out, |g, u| relu(g) * u),
-            Activation::ReluSquared => each(gate, up, out, |g, u| relu(g) * relu(g) * u),
+            Activation::Relu => bounded(gate, up, out, |g, u| relu(g) * u),
+            Activation::ReluSquared => bounded(gate, up, out, |g, u| relu(g) * relu(g) * u),
             // These have branches: one value after the other.
             other => each(gate, up, out, |g, u| other.of(g, u)),
         }
@@ -191,19 +191,31 @@ fn each_up(up: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
     }
 }
 
-/// `min(x, limit)`; NaN stays.
+/// The same, NaN where a gate or an up value is not finite: bounds would hide it.
+#[inline(always)]
+fn bounded(gate: &[f32], up: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    each(gate, up, out, |g, u| or_nan(g, or_nan(u, f(g, u))));
+}
+
+/// `value`, or NaN where x is not finite.
+#[inline(always)]
+fn or_nan(x: f32, value: f32) -> f32 {
+    if x.is_finite() { value } else { f32::NAN }
+}
+
+/// `min(x, limit)`.
 #[inline(always)]
 fn at_most(x: f32, limit: f32) -> f32 {
     if x > limit { limit } else { x }
 }
 
-/// x clamped to `-limit..=limit`; NaN stays.
+/// x clamped to `-limit..=limit`.
 #[inline(always)]
 fn within(x: f32, limit: f32) -> f32 {
     if x < -limit { -limit } else { at_most(x, limit) }
 }
 
-/// 0 for what is below it; NaN and -0 stay.
+/// 0 for what is below it; -0 stays.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

@@ -1,9 +1,9 @@
 //! Where the tokens of a call stand, and the cache of their keys and values, on a device.
 
-use super::order::LastUse;
-use super::{Backend, Buffer, DeviceId, Slice, SliceMut};
+use super::indices::Indices;
+use super::{Backend, Buffer, Slice, SliceMut};
 use crate::attention::{PAGE, PageLayout};
-use crate::error::{agree, same_device};
+use crate::error::agree;
 use crate::{Error, Result};
 
 /// What the numbers of a [`TokenBatch`] stay below.
@@ -24,18 +24,20 @@ pub struct BatchLimits {
 /// Everything was checked on the host when it was set: kernels index by it.
 #[derive(Debug)]
 pub struct TokenBatch {
-    ids: Buffer<u32>,
-    sequences: Buffer<u32>,
-    positions: Buffer<u32>,
-    pages: Buffer<u32>,
-    /// What is in the buffers, as the host knows it.
+    /// Ids, sequences, positions, pages.
+    numbers: Indices<u32, 4>,
+    /// What is in them, as the host knows it.
     host_sequences: Vec<u32>,
     host_positions: Vec<u32>,
     host_pages: Vec<u32>,
     limits: BatchLimits,
-    capacity: usize,
-    last_use: LastUse,
 }
+
+/// The arrays of a batch.
+const IDS: usize = 0;
+const SEQUENCES: usize = 1;
+const POSITIONS: usize = 2;
+const PAGES: usize = 3;
 
 impl TokenBatch {
     /// Room for `capacity` tokens; holds none yet, and every page is 0.
@@ -62,19 +64,20 @@ impl TokenBatch {
                 return Err(Error::invalid(format!("batch: {what}"), n, "1 to 2^31 - 1"));
             }
         }
-        let mut pages = backend.alloc(table)?;
-        backend.fill(&mut pages, 0)?;
+        let arrays = [
+            ("batch: id", capacity, limits.vocabulary),
+            ("batch: sequence", capacity, limits.sequences),
+            ("batch: position", capacity, positions),
+            ("batch: page", table, limits.pages),
+        ];
+        let mut numbers = Indices::new(backend, arrays)?;
+        numbers.fill(backend, PAGES, 0)?;
         Ok(Self {
-            ids: backend.alloc(capacity)?,
-            sequences: backend.alloc(capacity)?,
-            positions: backend.alloc(capacity)?,
-            pages,
+            numbers,
             host_sequences: Vec::new(),
             host_positions: Vec::new(),
             host_pages: vec![0; table],
             limits,
-            capacity,
-            last_use: LastUse::written_by(backend),
         })
     }
 
@@ -86,12 +89,12 @@ impl TokenBatch {
     /// and those of the backend.
     pub fn set_pages(&mut self, backend: &dyn Backend, pages: &[u32]) -> Result<()> {
         agree("batch: pages of all sequences", pages.len(), self.host_pages.len())?;
-        self.below("page", pages, self.limits.pages)?;
+        let on_device = self.numbers.within(PAGES, pages)?;
         self.forget();
-        self.last_use.write("batch", backend)?;
-        backend.upload(&mut self.pages, pages)?;
+        self.numbers.write("batch", backend)?;
+        self.numbers.upload(backend, on_device)?;
         self.host_pages.copy_from_slice(pages);
-        self.last_use.written();
+        self.numbers.written();
         Ok(())
     }
 
@@ -110,13 +113,15 @@ impl TokenBatch {
     ) -> Result<()> {
         agree("batch: sequences", sequences.len(), ids.len())?;
         agree("batch: positions", positions.len(), ids.len())?;
-        if ids.len() > self.capacity {
-            let most = format!("at most {}, the capacity", self.capacity);
+        if ids.len() > self.capacity() {
+            let most = format!("at most {}, the capacity", self.capacity());
             return Err(Error::invalid("batch: tokens", ids.len(), most));
         }
-        self.below("id", ids, self.limits.vocabulary)?;
-        self.below("sequence", sequences, self.limits.sequences)?;
-        self.below("position", positions, self.limits.pages_per_sequence * PAGE)?;
+        let on_device = [
+            self.numbers.within(IDS, ids)?,
+            self.numbers.within(SEQUENCES, sequences)?,
+            self.numbers.within(POSITIONS, positions)?,
+        ];
         let mut places: Vec<(u32, u32, usize)> = (0..ids.len())
             .map(|t| {
                 let block = positions[t] as usize / PAGE;
@@ -133,26 +138,14 @@ impl TokenBatch {
             ));
         }
         self.forget();
-        self.last_use.write("batch", backend)?;
-        let n = ids.len();
-        backend.upload(self.ids.slice_mut(..n)?, ids)?;
-        backend.upload(self.sequences.slice_mut(..n)?, sequences)?;
-        backend.upload(self.positions.slice_mut(..n)?, positions)?;
+        self.numbers.write("batch", backend)?;
+        for values in on_device {
+            self.numbers.upload(backend, values)?;
+        }
         self.host_sequences.extend_from_slice(sequences);
         self.host_positions.extend_from_slice(positions);
-        self.last_use.written();
+        self.numbers.written();
         Ok(())
-    }
-
-    fn below(&self, what: &str, values: &[u32], limit: usize) -> Result<()> {
-        match values.iter().position(|v| *v as usize >= limit) {
-            None => Ok(()),
-            Some(at) => Err(Error::invalid(
-                format!("batch: {what} {at}"),
-                values[at],
-                format!("below {limit}"),
-            )),
-        }
     }
 
     fn forget(&mut self) {
@@ -167,7 +160,7 @@ impl TokenBatch {
 
     /// Tokens there is room for.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.numbers.len()
     }
 
     /// What its numbers stay below.
@@ -177,22 +170,22 @@ impl TokenBatch {
 
     /// The id of each token.
     pub fn ids(&self) -> Slice<'_, u32> {
-        self.ids.slice(..self.tokens()).expect("tokens within capacity")
+        self.numbers.slice(IDS, ..self.tokens()).expect("tokens within capacity")
     }
 
     /// The sequence of each token.
     pub fn sequences(&self) -> Slice<'_, u32> {
-        self.sequences.slice(..self.tokens()).expect("tokens within capacity")
+        self.numbers.slice(SEQUENCES, ..self.tokens()).expect("tokens within capacity")
     }
 
     /// The position of each token in its sequence.
     pub fn positions(&self) -> Slice<'_, u32> {
-        self.positions.slice(..self.tokens()).expect("tokens within capacity")
+        self.numbers.slice(POSITIONS, ..self.tokens()).expect("tokens within capacity")
     }
 
     /// `pages[s * pages_per_sequence + b]` holds positions 64 b to 64 b + 63 of sequence s.
     pub fn pages(&self) -> Slice<'_, u32> {
-        self.pages.view()
+        self.numbers.all(PAGES)
     }
 
     /// Sequences and positions as the host knows them, for a backend to cut its work by.
@@ -200,14 +193,9 @@ impl TokenBatch {
         (&self.host_sequences, &self.host_positions)
     }
 
-    pub(super) fn device(&self) -> DeviceId {
-        self.pages.device()
-    }
-
     /// Before a launch that reads it.
     pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
-        same_device(what, self.device(), backend.id())?;
-        self.last_use.read(what, backend)
+        self.numbers.read(what, backend)
     }
 }
 

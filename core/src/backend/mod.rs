@@ -26,8 +26,10 @@ mod buffer;
 mod checked;
 mod copies;
 mod device;
+mod indices;
 pub mod ops;
 mod order;
+mod report;
 mod routes;
 mod state;
 
@@ -36,7 +38,8 @@ pub use buffer::{Buffer, HostBytes, Memory, Raw, RawMut, Slice, SliceMut};
 pub use checked::Checked;
 pub use device::{BackendKind, DeviceId, DeviceInfo, MemoryInfo};
 pub use order::{Event, RawEvent, StreamState};
-pub use routes::{DeviceRoutes, Report, RoutesView, RoutingMap};
+pub use report::Report;
+pub use routes::{DeviceRoutes, RoutesView, RoutingMap};
 pub use state::{Runs, States};
 
 use std::time::Duration;

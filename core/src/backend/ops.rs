@@ -32,21 +32,19 @@ mod quantize;
 mod recurrent;
 mod routing;
 
-pub use attention::{AppendKv, Attend};
+pub use attention::*;
 pub use cost::Cost;
 use cost::Moved;
 use launch::{Admission, Operation};
 pub use launch::{Launch, Output};
 pub use matrix::{Matrix, MatrixMut, MatrixOf, Q8Rows, Q8RowsMut, Q8RowsOf, Strides, Weights};
-pub use model::{By, Embed, FloatMatrix, FloatProduct, Pointwise, Rope, Table};
-pub use moe::{
-    Combine, CombineOptions, GateUp, GateUpOrder, PerExpert, SharedOutput, SwiGlu, SwiGluQuantize,
-};
-pub use norm::{AddNorm, Norm, NormKind};
-pub use product::{Product, Rows};
-pub use quantize::{QuantizeRows, QuantizeScatter};
-pub use recurrent::{Convolve, DeltaInputs, DeltaNet, DeltaShape, KeyHeads, MOST_DELTA, MOST_TAPS};
-pub use routing::{MapRoutes, RouterScores, TopK};
+pub use model::*;
+pub use moe::*;
+pub use norm::*;
+pub use product::*;
+pub use quantize::*;
+pub use recurrent::*;
+pub use routing::*;
 
 /// Where an operation reports a token, and as what.
 pub struct ReportTo<'a> {

@@ -1,10 +1,11 @@
-//! Routes, the map made from them, and the report of the checked call, on a device.
+//! Routes and the map made from them, on a device.
 
 use std::ops::Range;
 
+use super::indices::Indices;
 use super::order::LastUse;
 use super::{Backend, Buffer, DeviceId, Slice, SliceMut};
-use crate::error::{NonFinite, same_device};
+use crate::error::same_device;
 use crate::routing::Routes;
 use crate::{Error, Result};
 
@@ -35,12 +36,11 @@ fn check_sizes(tokens: usize, k: usize, experts: usize) -> Result<()> {
 /// chosen by a top-k.
 #[derive(Debug)]
 pub struct DeviceRoutes {
-    ids: Buffer<i32>,
+    ids: Indices<i32, 1>,
     weights: Buffer<f32>,
     tokens: usize,
     k: usize,
     experts: usize,
-    last_use: LastUse,
 }
 
 impl DeviceRoutes {
@@ -56,8 +56,8 @@ impl DeviceRoutes {
         experts: usize,
     ) -> Result<Self> {
         check_sizes(capacity, k, experts)?;
-        let (ids, weights) = (backend.alloc(capacity * k)?, backend.alloc(capacity * k)?);
-        Ok(Self { ids, weights, tokens: 0, k, experts, last_use: LastUse::written_by(backend) })
+        let ids = Indices::new(backend, [("routes: id", capacity * k, experts)])?;
+        Ok(Self { ids, weights: backend.alloc(capacity * k)?, tokens: 0, k, experts })
     }
 
     /// Uploads routes that were checked on the host.
@@ -66,9 +66,11 @@ impl DeviceRoutes {
     /// As [`with_capacity`](Self::with_capacity).
     pub fn upload(backend: &dyn Backend, routes: &Routes) -> Result<Self> {
         let mut this = Self::with_capacity(backend, routes.tokens(), routes.k(), routes.experts())?;
-        backend.upload(&mut this.ids, routes.ids())?;
+        let ids = this.ids.within(0, routes.ids())?;
+        this.ids.write("routes", backend)?;
+        this.ids.upload(backend, ids)?;
         backend.upload(&mut this.weights, routes.weights())?;
-        this.tokens = routes.tokens();
+        this.written(routes.tokens());
         Ok(this)
     }
 
@@ -80,12 +82,12 @@ impl DeviceRoutes {
     /// All tokens' routes.
     pub fn view(&self) -> RoutesView<'_> {
         RoutesView {
-            ids: self.ids.view(),
+            ids: self.ids.all(0),
             weights: self.weights.view(),
             tokens: self.tokens,
             k: self.k,
             experts: self.experts,
-            last_use: &self.last_use,
+            last_use: self.ids.last_use(),
         }
         .clipped()
     }
@@ -104,12 +106,12 @@ impl DeviceRoutes {
         }
         let rows = range.start * self.k..range.end * self.k;
         Ok(RoutesView {
-            ids: self.ids.slice(rows.clone())?,
+            ids: self.ids.slice(0, rows.clone())?,
             weights: self.weights.slice(rows)?,
             tokens: range.len(),
             k: self.k,
             experts: self.experts,
-            last_use: &self.last_use,
+            last_use: self.ids.last_use(),
         })
     }
 
@@ -120,7 +122,7 @@ impl DeviceRoutes {
     pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
         self.forget();
         self.write("routes", backend)?;
-        backend.fill(&mut self.ids, byte)?;
+        self.ids.fill(backend, 0, byte)?;
         backend.fill(&mut self.weights, byte)?;
         self.written(0);
         Ok(())
@@ -128,7 +130,7 @@ impl DeviceRoutes {
 
     /// Ids and weights of the whole capacity, also where they are of no token.
     pub fn whole(&self) -> (Slice<'_, i32>, Slice<'_, f32>) {
-        (self.ids.view(), self.weights.view())
+        (self.ids.all(0), self.weights.view())
     }
 
     pub(super) fn device(&self) -> DeviceId {
@@ -141,17 +143,18 @@ impl DeviceRoutes {
 
     /// Before a launch that writes them.
     pub(super) fn write(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
-        self.last_use.write(what, backend)
+        self.ids.write(what, backend)
     }
 
     /// After it: they hold the routes of so many tokens.
     pub(super) fn written(&mut self, tokens: usize) {
-        self.last_use.written();
+        self.ids.written();
         self.tokens = tokens;
     }
 
     pub(super) fn parts_mut(&mut self) -> (SliceMut<'_, i32>, SliceMut<'_, f32>) {
-        (self.ids.view_mut(), self.weights.view_mut())
+        let [ids] = self.ids.all_mut();
+        (ids, self.weights.view_mut())
     }
 
     /// Chosen experts per token.
@@ -234,15 +237,18 @@ impl<'a> RoutesView<'a> {
 /// [`ops::MapRoutes`](super::ops::MapRoutes) alone, so every entry is in range.
 #[derive(Debug)]
 pub struct RoutingMap {
-    slot: Buffer<u32>,
-    src: Buffer<u32>,
-    bounds: Buffer<u32>,
+    /// `slot`, `src`, `bounds`.
+    indices: Indices<u32, 3>,
     capacity: usize,
     tokens: usize,
     k: usize,
     experts: usize,
-    last_use: LastUse,
 }
+
+/// The arrays of a map.
+const SLOT: usize = 0;
+const SRC: usize = 1;
+const BOUNDS: usize = 2;
 
 impl RoutingMap {
     /// Room for the map of `capacity` tokens; maps none yet.
@@ -256,11 +262,15 @@ impl RoutingMap {
         experts: usize,
     ) -> Result<Self> {
         check_sizes(capacity, k, experts)?;
-        let mut bounds = backend.alloc(experts + 1)?;
-        backend.fill(&mut bounds, 0)?;
-        let (slot, src) = (backend.alloc(capacity * k)?, backend.alloc(capacity * k)?);
-        let last_use = LastUse::written_by(backend);
-        Ok(Self { slot, src, bounds, capacity, tokens: 0, k, experts, last_use })
+        let rows = capacity * k;
+        let arrays = [
+            ("map: slot", rows, rows),
+            ("map: src", rows, capacity),
+            ("map: bounds", experts + 1, rows + 1),
+        ];
+        let mut indices = Indices::new(backend, arrays)?;
+        indices.fill(backend, BOUNDS, 0)?;
+        Ok(Self { indices, capacity, tokens: 0, k, experts })
     }
 
     /// Tokens there is room for.
@@ -290,17 +300,17 @@ impl RoutingMap {
 
     /// `slot[t * k + j]`: row of the expert order, in `0..rows`.
     pub fn slot(&self) -> Slice<'_, u32> {
-        self.slot.slice(..self.rows()).expect("rows within capacity")
+        self.indices.slice(SLOT, ..self.rows()).expect("rows within capacity")
     }
 
     /// `src[row]`: token, in `0..tokens`.
     pub fn src(&self) -> Slice<'_, u32> {
-        self.src.slice(..self.rows()).expect("rows within capacity")
+        self.indices.slice(SRC, ..self.rows()).expect("rows within capacity")
     }
 
     /// `bounds[e]..bounds[e + 1]`: rows of expert `e`; `experts + 1` values.
     pub fn bounds(&self) -> Slice<'_, u32> {
-        self.bounds.view()
+        self.indices.all(BOUNDS)
     }
 
     /// Forgets all tokens, and sets every byte of `slot`, `src` and `bounds`.
@@ -310,8 +320,8 @@ impl RoutingMap {
     pub fn wipe(&mut self, backend: &dyn Backend, byte: u8) -> Result<()> {
         self.forget();
         self.write("map", backend)?;
-        for buffer in [&mut self.slot, &mut self.src, &mut self.bounds] {
-            backend.fill(buffer, byte)?;
+        for array in [SLOT, SRC, BOUNDS] {
+            self.indices.fill(backend, array, byte)?;
         }
         self.written(0);
         Ok(())
@@ -319,11 +329,11 @@ impl RoutingMap {
 
     /// `slot`, `src` and `bounds` of the whole capacity, also where they map no token.
     pub fn whole(&self) -> [Slice<'_, u32>; 3] {
-        [self.slot.view(), self.src.view(), self.bounds.view()]
+        [SLOT, SRC, BOUNDS].map(|array| self.indices.all(array))
     }
 
     pub(super) fn device(&self) -> DeviceId {
-        self.slot.device()
+        self.indices.device()
     }
 
     pub(super) fn forget(&mut self) {
@@ -332,18 +342,17 @@ impl RoutingMap {
 
     /// Before a launch that reads it.
     pub(super) fn read(&self, what: &str, backend: &dyn Backend) -> Result<()> {
-        same_device(what, self.device(), backend.id())?;
-        self.last_use.read(what, backend)
+        self.indices.read(what, backend)
     }
 
     /// Before a launch that writes it.
     pub(super) fn write(&mut self, what: &str, backend: &dyn Backend) -> Result<()> {
-        self.last_use.write(what, backend)
+        self.indices.write(what, backend)
     }
 
     /// After it: it maps so many tokens.
     pub(super) fn written(&mut self, tokens: usize) {
-        self.last_use.written();
+        self.indices.written();
         self.tokens = tokens;
     }
 
@@ -352,69 +361,7 @@ impl RoutingMap {
         rows: usize,
     ) -> (SliceMut<'_, u32>, SliceMut<'_, u32>, SliceMut<'_, u32>) {
         let within = "rows within capacity";
-        (
-            self.slot.slice_mut(..rows).expect(within),
-            self.src.slice_mut(..rows).expect(within),
-            self.bounds.view_mut(),
-        )
-    }
-}
-
-/// Where kernels write the first token with a value that is not finite.
-///
-/// One word on the device: all ones, or `token << 3 | kind` with the kind of
-/// [`NonFinite`]; kernels keep the minimum, so the answer does not depend on
-/// the order in which they run.
-#[derive(Debug)]
-pub struct Report {
-    word: Buffer<u32>,
-}
-
-impl Report {
-    /// An empty report.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn new(backend: &dyn Backend) -> Result<Self> {
-        let mut this = Self { word: backend.alloc(1)? };
-        this.reset(backend)?;
-        Ok(this)
-    }
-
-    /// Empties it, in stream order.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn reset(&mut self, backend: &dyn Backend) -> Result<()> {
-        backend.fill(&mut self.word, 0xff)
-    }
-
-    /// Waits for the stream; an error if something was reported.
-    /// `first_token` is added to the token, for chunks.
-    ///
-    /// # Errors
-    /// [`Error::NonFinite`].
-    pub fn check(&self, backend: &dyn Backend, first_token: usize) -> Result<()> {
-        let mut word = [0u32];
-        backend.download_to(&self.word, &mut word)?;
-        Self::decode(word[0], first_token)
-    }
-
-    /// The meaning of a report's word.
-    ///
-    /// # Errors
-    /// [`Error::NonFinite`] unless the word is all ones.
-    pub fn decode(word: u32, first_token: usize) -> Result<()> {
-        if word == u32::MAX {
-            return Ok(());
-        }
-        let kind = NonFinite::ALL.iter().find(|&&kind| kind as u32 == word & 7);
-        // Kernels are handed no other kinds; one that writes 7 found something all the same.
-        let what = kind.copied().unwrap_or(NonFinite::Output);
-        Err(Error::NonFinite { token: first_token.saturating_add((word >> 3) as usize), what })
-    }
-
-    pub(super) fn word(&mut self) -> SliceMut<'_, u32> {
-        self.word.view_mut()
+        let [slot, src, bounds] = self.indices.all_mut();
+        (slot.slice(..rows).expect(within), src.slice(..rows).expect(within), bounds)
     }
 }

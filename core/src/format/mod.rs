@@ -103,19 +103,23 @@ pub trait Format: Copy + Send + Sync + 'static {
 #[macro_export]
 macro_rules! dispatch {
     ($ty:expr, $format:ident => $body:expr) => {
-        $crate::dispatch!(@arms $ty, $format, $body,
-            Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K
-            IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS IQ1_M
-            TQ1_0 TQ2_0 MXFP4 NVFP4 Q1_0 Q2_0)
+        $crate::for_each_weight_type!($crate::dispatch_arms!($ty, $format, $body))
     };
-    (@arms $ty:expr, $format:ident, $body:expr, $($name:ident)*) => {
+}
+
+/// The arms of [`dispatch!`](crate::dispatch), from the table of types.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! dispatch_arms {
+    (($ty:expr, $format:ident, $body:expr), $($name:ident $id:literal $text:literal
+        $block:literal / $bytes:literal $layout:ident $group:literal $min:expr, $sub:expr,
+        $max:expr, $scales:expr, $family:ident :: $decode:ident : $doc:literal)*) => {
         match $ty {
             $($crate::format::WeightType::$name => {
                 type $format = $crate::format::types::$name;
                 $body
             })*
-            // For other crates, to which the types are an open list; `every_type_is_dispatched`
-            // sees to it that none is missing above.
+            // For other crates, to which the types are an open list.
             #[allow(unreachable_patterns)]
             other => unreachable!("{other} is not dispatched"),
         }

@@ -1,6 +1,7 @@
 //! Random blocks of every type, for tests and benchmarks.
 
 use super::WeightType;
+use super::weight_type::{FloatScale, Sign};
 
 /// The splitmix64 generator: a counter through a mixing function.
 ///
@@ -71,14 +72,6 @@ pub fn try_random_blocks(ty: WeightType, seed: u64, blocks: usize) -> crate::Res
     Ok(bytes)
 }
 
-/// What a scale's sign is to be.
-#[derive(Clone, Copy)]
-enum Sign {
-    Random,
-    Plus,
-    Minus,
-}
-
 /// The f16 `bits` with exponent 2^`exponent` and a chosen sign; the mantissa stays.
 fn with_exponent(bits: u16, exponent: i32, sign: Sign) -> u16 {
     let signed = match sign {
@@ -96,45 +89,14 @@ fn set_f16(block: &mut [u8], at: usize, exponent: i32, sign: Sign) {
 
 /// Replaces the float scales of one block of random bits.
 fn set_scales(ty: WeightType, block: &mut [u8]) {
-    use Sign::{Minus, Plus, Random};
     use WeightType as T;
     // 2^bits is the power of two at or above the largest integer: dw below 2^-bits keeps weights below 1.
     let bits = (ty.max_iw() as u32).next_power_of_two().trailing_zeros() as i32;
     let dw = -bits - 1;
+    for &FloatScale { at, sign, more } in ty.float_scales() {
+        set_f16(block, at, dw + more, sign);
+    }
     match ty {
-        T::Q4_0 | T::Q5_0 | T::Q8_0 | T::Q1_0 | T::Q2_0 | T::IQ4_NL | T::IQ4_XS | T::IQ3_S => {
-            set_f16(block, 0, dw, Random);
-        }
-        // dw is an eighth or a quarter of the stored scale.
-        T::IQ2_XXS | T::IQ2_XS | T::IQ2_S => set_f16(block, 0, dw + 3, Random),
-        T::IQ3_XXS => set_f16(block, 0, dw + 2, Random),
-        // The shift adds an eighth to the largest integer, which is 15 of 16.
-        T::IQ1_S => set_f16(block, 0, dw - 1, Random),
-        T::TQ1_0 => set_f16(block, 52, dw, Random),
-        T::TQ2_0 => set_f16(block, 64, dw, Random),
-        T::Q3_K => set_f16(block, 108, dw, Random),
-        T::Q6_K => set_f16(block, 208, dw, Random),
-        // The average code is near 8 or 16: so many scales does the minimum take away.
-        T::Q4_1 => {
-            set_f16(block, 0, dw, Plus);
-            set_f16(block, 2, dw + 3, Minus);
-        }
-        T::Q5_1 => {
-            set_f16(block, 0, dw, Plus);
-            set_f16(block, 2, dw + 4, Minus);
-        }
-        T::Q4_K => {
-            set_f16(block, 0, dw, Plus);
-            set_f16(block, 2, dw + 3, Plus);
-        }
-        T::Q5_K => {
-            set_f16(block, 0, dw, Plus);
-            set_f16(block, 2, dw + 4, Plus);
-        }
-        T::Q2_K => {
-            set_f16(block, 80, dw, Plus);
-            set_f16(block, 82, dw, Plus);
-        }
         T::IQ1_M => {
             // The f16 is spread over the top nibbles of four words, the lowest nibble first.
             let (words, _) = block[48..].as_chunks_mut::<2>();
@@ -142,7 +104,7 @@ fn set_scales(ty: WeightType, block: &mut [u8]) {
             for (i, word) in words.iter().enumerate() {
                 d |= u16::from(word[1] >> 4) << (4 * i);
             }
-            let d = with_exponent(d, dw + 3, Random);
+            let d = with_exponent(d, dw + 3, Sign::Random);
             for (i, word) in words.iter_mut().enumerate() {
                 word[1] = word[1] & 15 | (d >> (4 * i) << 4) as u8;
             }
@@ -155,5 +117,6 @@ fn set_scales(ty: WeightType, block: &mut [u8]) {
                 *scale = (2 << 3) | *scale & 15;
             }
         }
+        _ => {}
     }
 }

@@ -3,7 +3,8 @@
 use crate::numerics::{canonical, exp, sigmoid, softcap, softplus};
 use crate::routing::{Gating, GroupScore, Norm, RouterBias, RouterOptions};
 
-/// One token's experts, their weights, and whether all scores with their bias are finite.
+/// One token's experts, their weights, and whether all scores with their bias, and what experts
+/// are chosen by, are finite.
 pub fn top_k(
     scores: &[f32],
     bias: RouterBias<'_>,
@@ -14,7 +15,7 @@ pub fn top_k(
     if let Some(bias) = bias.score {
         s = s.iter().zip(bias).map(|(s, b)| s + b).collect();
     }
-    let finite = s.iter().all(|s| s.is_finite());
+    let mut finite = s.iter().all(|s| s.is_finite());
     if options.softcap != 0.0 {
         s = s.iter().map(|&s| softcap(s, options.softcap)).collect();
     }
@@ -33,6 +34,7 @@ pub fn top_k(
     if let Some(bias) = bias.selection {
         value = value.iter().zip(bias).map(|(v, b)| v + b).collect();
     }
+    finite &= value.iter().all(|v| v.is_finite());
 
     // Experts of the groups in use.
     let mut allowed = every(&s);

@@ -22,7 +22,7 @@ pub struct ChooseSpace {
 }
 
 /// One token's experts and weights by any router; `ids` and `weights` hold k values each.
-/// Whether all scores, with their bias, are finite.
+/// Whether all scores, with their bias, and what experts are chosen by are finite.
 ///
 /// # Panics
 /// Where lengths do not fit together as [`RouterOptions::check`] has them.
@@ -59,6 +59,7 @@ pub fn choose(
         values.extend(s.iter().map(|&s| gate(options.gating, &all, s)));
         if let Some(bias) = bias.selection {
             values.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
+            finite &= all_finite(values);
         }
     }
     let values: &[f32] = if by_value { values } else { s };

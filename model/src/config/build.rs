@@ -58,6 +58,12 @@ impl<'a> Model<'a> {
         let tensors = Tensors::new(gguf);
         let width = keys.need("embedding_length")?;
         let all = keys.need("block_count")?;
+        // Before there is memory for each of them: a block has a tensor at least.
+        let most = gguf.tensors().count();
+        if all > most {
+            let expected = format!("at most {most}, the tensors of the file");
+            return Err(Error::invalid(keys.name("block_count"), all, expected));
+        }
         let extra = keys.size("nextn_predict_layers")?.unwrap_or(0);
         let blocks = all.checked_sub(extra).filter(|&blocks| blocks > 0).ok_or_else(|| {
             let what = keys.name("nextn_predict_layers");

@@ -24,6 +24,9 @@ use guard::Guard;
 /// The metadata key of a model's template.
 const KEY: &str = "tokenizer.chat_template";
 
+/// Steps that a template may take: about a second. Long conversations take a hundredth of that.
+const STEPS: u64 = 5_000_000;
+
 /// A value of a conversation: what JSON has. Made with [`json`], or from anything that `serde`
 /// serializes.
 pub type Json = Value;
@@ -100,6 +103,7 @@ impl Template {
 
     fn parse(key: &str, source: &str) -> Result<Self> {
         let mut environment = Environment::new();
+        environment.set_fuel(Some(STEPS));
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);

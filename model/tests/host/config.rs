@@ -245,6 +245,9 @@ fn keys_are_needed_or_told() {
         message(Model::llama().key("attention.head_count", array(&[4]))).contains("an array of 1")
     );
     assert!(message(Model::llama().key("nextn_predict_layers", 2u32)).contains("less than 2"));
+    // Before there is memory for as many.
+    let message = message(Model::llama().key("block_count", u32::MAX));
+    assert!(message.contains("block_count: given 4294967295, expected at most "), "{message}");
     let unknown = Model { architecture: "gpt5", ..Model::llama() };
     assert!(
         unknown.refused().starts_with("general.architecture: given gpt5, expected one of llama")

@@ -181,5 +181,7 @@ fn what_a_template_refuses_is_told() {
     assert!(
         refuse("x", &Conversation::new(Json::from("hi"), date())).starts_with("messages: given")
     );
+    let endless = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}";
+    assert!(refuse(endless, &user).contains("ran out of fuel"), "{}", refuse(endless, &user));
     assert!(json("[1,").unwrap_err().to_string().starts_with("JSON: given"));
 }

@@ -55,10 +55,23 @@ pub const FORMS: &[&str] = &[
 /// The bytes of a file of a form; its matrices as F32 where that is asked for.
 pub fn write(form: &str, floats: bool) -> Vec<u8> {
     let (architecture, variant) = form.split_once(':').unwrap_or((form, ""));
-    let seed = form.bytes().fold(7u64, |all, byte| all.wrapping_mul(31).wrapping_add(byte.into()));
+    let seed =
+        form.bytes().fold(seed(form), |all, byte| all.wrapping_mul(31).wrapping_add(byte.into()));
     let mut made = Every { writer: Writer::new(), architecture, variant, seed, floats };
     made.all();
     made.writer.to_bytes().unwrap()
+}
+
+/// Seeds by which no token stands between two experts, where any rounding decides.
+fn seed(form: &str) -> u64 {
+    match form {
+        "bailingmoe2" | "deepseek2" | "exaone-moe" | "glm4moe" | "hunyuan-moe" | "mimo2" => 8,
+        "olmoe" | "qwen2moe" => 8,
+        "llama:experts" => 10,
+        "qwen35moe" => 11,
+        "deepseek2:joint" | "qwen3next:old" => 12,
+        _ => 7,
+    }
 }
 
 struct Every<'a> {
@@ -221,11 +234,11 @@ impl Every<'_> {
                 self.key("attention.scale", 0.1f32);
             }
             "grok" => {
-                self.key("embedding_scale", 20.0f32);
+                self.key("embedding_scale", 6.0f32);
                 self.key("logit_scale", 0.5f32);
                 self.key("attention.output_scale", 0.3f32);
                 self.key("attn_logit_softcapping", 5.0f32);
-                self.key("final_logit_softcapping", 3.0f32);
+                self.key("final_logit_softcapping", 1.5f32);
             }
             "lfm2moe" => self.size("shortconv.l_cache", 3),
             "llama4" => self.size("interleave_moe_layer_step", 2),
@@ -281,10 +294,11 @@ impl Every<'_> {
         if self.is("glm4moe deepseek2 bailingmoe2 dots1 afmoe exaone-moe") {
             self.size("expert_shared_count", 1);
             self.key("expert_weights_norm", true);
+            // For these alone llama.cpp reads it; files of others do not have it.
+            self.key("expert_weights_scale", 1.5f32);
         }
         if self.is("glm4moe deepseek2 bailingmoe2 dots1 afmoe exaone-moe lfm2moe minimax-m2") {
             self.size("expert_gating_func", 2);
-            self.key("expert_weights_scale", 1.5f32);
         }
         if self.is("deepseek2 bailingmoe2") {
             self.size("expert_group_count", 4);

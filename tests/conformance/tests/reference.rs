@@ -2,14 +2,15 @@
 //! the reference's functions put together by hand.
 
 use strata_conformance::ops::golden::{Input, Q8Vector};
-use strata_conformance::ops::{LayerCase, LayerShape, SharedCase, Source, host_layer};
+use strata_conformance::ops::{Form, LayerCase, LayerShape, SharedCase, Source, host_layer};
 use strata_conformance::values::{Choice, Values};
 use strata_conformance::{Op, ReferenceBackend, Selection, Stage, run};
-use strata_core::backend::ops::GateUpOrder;
+use strata_core::activation::Activation;
+use strata_core::backend::ops::{CombineOptions, GateUpOrder};
 use strata_core::numerics::f16_to_f32;
 use strata_core::prefill::{Chunk, QuantMode};
 use strata_core::q8_1::{BLOCK_BYTES, Sums};
-use strata_core::routing::RouterOptions;
+use strata_core::routing::{Gating, RouterOptions};
 use strata_core::{Layout, WeightType as T, reference};
 
 fn layers() -> Vec<LayerCase> {
@@ -26,6 +27,25 @@ fn layers() -> Vec<LayerCase> {
     let case = LayerCase { checked: false, ..LayerCase::new(shape, 23) };
     let apart = LayerShape { up: Some(T::IQ2_XS), gate: T::Q2_K, down: T::NVFP4, ..shape };
     let shared = |gated| Some(SharedCase { ffn: 96, ty: T::Q8_0, gated });
+    let biased = Form {
+        activation: Activation::SwiGluOai { alpha: 1.702, limit: 0.9 },
+        biased: true,
+        score_bias: true,
+        ..Form::PLAIN
+    };
+    let alone = Form {
+        activation: Activation::ReluSquared,
+        up_only: true,
+        scaled: true,
+        selection_bias: true,
+        ..Form::PLAIN
+    };
+    let of = |weighed, shared, sum| Form {
+        factors: CombineOptions { weighed, shared, sum },
+        ..Form::PLAIN
+    };
+    let (weighed, factors) = (of(false, 1.0, 1.0), of(true, 0.3, 0.6));
+    let sigmoid = RouterOptions { gating: Gating::Sigmoid, ..RouterOptions::SOFTMAX };
     // Columns of 256 are needed by gate and up alone; 64 and 96 are whole blocks of the rest.
     vec![
         case,
@@ -39,6 +59,11 @@ fn layers() -> Vec<LayerCase> {
         LayerCase { values: Values::Mixed, ..case },
         LayerCase { sums: Sums::Codes, ..case },
         LayerCase { sums: Sums::Codes, shared: shared(true), shape: apart, ..case },
+        LayerCase { form: biased, shared: shared(true), ..case },
+        LayerCase { form: Form { scaled: true, ..biased }, shape: apart, ..case },
+        LayerCase { form: alone, router: sigmoid, shared: shared(false), ..case },
+        LayerCase { form: weighed, shape: LayerShape { k: 1, ..shape }, router: sigmoid, ..case },
+        LayerCase { form: Form { own_input: true, ..factors }, shared: shared(true), ..case },
     ]
 }
 

@@ -246,49 +246,7 @@ pub(super) fn add(cases: &mut Vec<Case>) {
             }
         }
     }
-    spoiled(cases, all);
     model(cases);
-}
-
-/// Every operand behind the input with a value that is not finite, or that overflows: what the
-/// checked call says of it. `shape`: all tokens go to all experts.
-fn spoiled(cases: &mut Vec<Case>, shape: LayerShape) {
-    const NAN: u16 = 0x7e00;
-    const INFINITE: u16 = 0x7c00;
-    const LARGEST: u16 = 0x7bff;
-    let hidden = "token 0: a hidden activation or its quantized scale or sum is not finite";
-    let shared_hidden = "token 0: a hidden activation of the shared expert or its quantized scale or sum is not finite";
-    let gate = "token 0: the score of the shared expert's gate is not finite";
-    let output = "token 0: an output value is not finite";
-    let overflow = "token 13: an output value is not finite";
-    let table: [(&'static [Trouble], &'static str); 12] = [
-        (&[Trouble::Weights("gate", NAN)], hidden),
-        (&[Trouble::Weights("up", INFINITE)], hidden),
-        (&[Trouble::Weights("down", NAN)], output),
-        (&[Trouble::Weights("down", INFINITE)], output),
-        (&[Trouble::Row(13, 1e17), Trouble::Weights("down", LARGEST)], overflow),
-        (&[Trouble::Weights("shared gate", NAN)], shared_hidden),
-        (&[Trouble::Weights("shared up", INFINITE)], shared_hidden),
-        (&[Trouble::Weights("shared down", NAN)], output),
-        (&[Trouble::Row(13, 1e17), Trouble::Weights("shared down", LARGEST)], overflow),
-        (&[Trouble::SharedGate(f32::NAN)], gate),
-        (&[Trouble::SharedGate(f32::NEG_INFINITY)], gate),
-        (&[Trouble::Weights("shared down", NAN), Trouble::SharedGate(f32::NAN)], gate),
-    ];
-    let shape = LayerShape { gate: T::Q8_0, up: Some(T::Q8_0), down: T::Q8_0, ..shape };
-    for (i, (trouble, words)) in table.into_iter().enumerate() {
-        let case = LayerCase {
-            shared: Some(SharedCase { ffn: 64, ty: T::Q8_0, gated: true }),
-            source: Source::Routes(Choice::All),
-            mode: QuantMode::ALL[i % 3],
-            fused: i % 2 == 0,
-            chunk: Chunk::Tokens(if i % 4 < 2 { 8192 } else { 7 }),
-            trouble: Some((trouble, words)),
-            ..LayerCase::new(shape, 19)
-        };
-        let spoils = trouble.iter().map(Trouble::to_string).collect::<Vec<_>>().join(",");
-        cases.push(Case { name: format!("{case}/{spoils}"), ..of(Size::Quick, case) });
-    }
 }
 
 /// The model's own shape, in a small prompt.

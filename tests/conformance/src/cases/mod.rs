@@ -1,6 +1,7 @@
 //! The cases, as data. Adding one adds a line here and no code to a backend.
 
 mod elementwise;
+mod form;
 mod layer;
 mod mmq;
 mod model;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Case> {
     mmq::add(&mut cases);
     cases.extend(prefill_mmq_scatter());
     layer::add(&mut cases);
+    form::add(&mut cases);
     model::add(&mut cases);
     state::add(&mut cases);
     cases.extend(refuse_table().into_iter().map(|case| of(Size::Quick, case)));

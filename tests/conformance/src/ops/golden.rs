@@ -198,7 +198,9 @@ impl Op for ActVector {
 /// The blocks and the values of a weight vector; `source` is "quantized" or "random".
 pub fn weights(ty: WeightType, source: &str) -> (&'static [u8], &'static [u8]) {
     macro_rules! files {
-        ($($type:ident $name:literal)*) => {
+        ((), $($type:ident $id:literal $name:literal $block:literal / $bytes:literal
+            $layout:ident $group:literal $min:expr, $sub:expr, $max:expr, $scales:expr,
+            $family:ident :: $decode:ident : $doc:literal)*) => {
             match (ty, source) {
                 $(
                     (WeightType::$type, "quantized") => (
@@ -214,13 +216,7 @@ pub fn weights(ty: WeightType, source: &str) -> (&'static [u8], &'static [u8]) {
             }
         };
     }
-    files!(
-        Q4_0 "q4_0" Q4_1 "q4_1" Q5_0 "q5_0" Q5_1 "q5_1" Q8_0 "q8_0"
-        Q2_K "q2_K" Q3_K "q3_K" Q4_K "q4_K" Q5_K "q5_K" Q6_K "q6_K"
-        IQ2_XXS "iq2_xxs" IQ2_XS "iq2_xs" IQ2_S "iq2_s" IQ3_XXS "iq3_xxs" IQ3_S "iq3_s"
-        IQ1_S "iq1_s" IQ1_M "iq1_m" IQ4_NL "iq4_nl" IQ4_XS "iq4_xs"
-        TQ1_0 "tq1_0" TQ2_0 "tq2_0" MXFP4 "mxfp4" NVFP4 "nvfp4" Q1_0 "q1_0" Q2_0 "q2_0"
-    )
+    strata_core::for_each_weight_type!(files!())
 }
 
 /// Rows and columns of every weight vector.

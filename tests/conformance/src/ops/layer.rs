@@ -2,17 +2,18 @@
 
 use strata_core::backend::ops::{GateUpOrder, MatrixMut};
 use strata_core::backend::{Backend, DeviceRoutes};
-use strata_core::format::random_blocks;
 use strata_core::numerics::f16_to_f32;
 use strata_core::prefill::{
     Chunk, GateUpWeights, MoeLayer, Options, QuantMode, Router, Routing as From, SharedExpert,
     Tensor, Workspace,
 };
 use strata_core::q8_1::Sums;
-use strata_core::routing::{Map, RouterBias, RouterOptions, Routes};
-use strata_core::{Result, WeightType, reference};
+use strata_core::routing::{RouterOptions, Routes};
+use strata_core::{Result, WeightType};
 
 use super::InMatrix;
+use super::form::{Form, Operand};
+use super::host_layer::{Part, shared_parts};
 use crate::output::Output;
 use crate::poisoned::OutMatrix;
 use crate::values::{Choice, Routing, Values};
@@ -72,8 +73,10 @@ pub enum Trouble {
     Score(usize, f32),
     /// The first block of this tensor of Q8_0, of its first expert, has a scale of these f16 bits.
     Weights(&'static str, u16),
-    /// The first weight of the shared expert's gate is this.
-    SharedGate(f32),
+    /// The first value of this operand is this.
+    Operand(Operand, f32),
+    /// One value of this token's input of the router is this, where it has one of its own.
+    RouterInput(usize, f32),
 }
 
 impl std::fmt::Display for Trouble {
@@ -85,7 +88,11 @@ impl std::fmt::Display for Trouble {
             Self::Weights(what, scale) => {
                 write!(f, "{}={}", what.replace(' ', "-"), f16_to_f32(*scale))
             }
-            Self::SharedGate(value) => write!(f, "shared-gate-weight={value}"),
+            Self::Operand(operand, value) => match value.abs() > 1e9 && value.is_finite() {
+                true => write!(f, "{}={value:e}", operand.name()),
+                false => write!(f, "{}={value}", operand.name()),
+            },
+            Self::RouterInput(token, value) => write!(f, "router-input-{token}={value}"),
         }
     }
 }
@@ -101,6 +108,8 @@ pub struct LayerCase {
     pub source: Source,
     /// How scores become experts and weights.
     pub router: RouterOptions,
+    /// What it has beside plain experts and router.
+    pub form: Form,
     /// Tokens.
     pub tokens: usize,
     /// What they hold.
@@ -131,6 +140,7 @@ impl LayerCase {
             shared: None,
             source: Source::Router,
             router: RouterOptions::SOFTMAX_OF_CHOSEN,
+            form: Form::PLAIN,
             tokens,
             values: Values::Normal,
             gap: 0,
@@ -153,23 +163,39 @@ impl LayerCase {
         Options { quant, chunk, checked, fused, timed: false }
     }
 
-    fn input(&self) -> Vec<f32> {
+    /// What spoils it.
+    pub(super) fn troubles(&self) -> &'static [Trouble] {
+        self.trouble.map_or(&[], |(list, _)| list)
+    }
+
+    pub(super) fn input(&self) -> Vec<f32> {
         let mut x = self.values.fill(5, self.tokens, self.shape.width);
-        for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+        for trouble in self.troubles() {
             match *trouble {
                 Trouble::Input(token, value) => x[token * self.shape.width + 3] = value,
                 Trouble::Row(token, value) => {
                     x[token * self.shape.width..][..self.shape.width].fill(value);
                 }
-                Trouble::Score(..) | Trouble::Weights(..) | Trouble::SharedGate(_) => {}
+                _ => {}
             }
         }
         x
     }
 
-    fn scores(&self) -> Vec<f32> {
+    /// What the router reads where that is an input of its own.
+    pub(super) fn own_input(&self) -> Vec<f32> {
+        let mut x = self.values.fill(16, self.tokens, self.shape.width);
+        for trouble in self.troubles() {
+            if let Trouble::RouterInput(token, value) = *trouble {
+                x[token * self.shape.width + 2] = value;
+            }
+        }
+        x
+    }
+
+    pub(super) fn scores(&self) -> Vec<f32> {
         let mut scores = Values::Normal.fill(6, self.tokens, self.shape.experts);
-        for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+        for trouble in self.troubles() {
             if let Trouble::Score(token, value) = *trouble {
                 scores[token * self.shape.experts + 1] = value;
             }
@@ -177,15 +203,9 @@ impl LayerCase {
         scores
     }
 
-    fn routes(&self, choice: Choice) -> Routes {
+    pub(super) fn routes(&self, choice: Choice) -> Routes {
         let LayerShape { experts, k, .. } = self.shape;
         Routing::new(experts, k, self.tokens, choice).routes(7)
-    }
-
-    fn router_weights(&self) -> Vec<f32> {
-        let LayerShape { experts, width, .. } = self.shape;
-        let scale = 1.0 / (width as f32).sqrt();
-        Values::Normal.fill(8, experts, width).into_iter().map(|v| v * scale).collect()
     }
 
     /// The layer on a device.
@@ -193,11 +213,11 @@ impl LayerCase {
     /// # Errors
     /// Those of the backend.
     pub fn layer(&self, backend: &dyn Backend) -> Result<MoeLayer> {
-        let LayerShape { experts, k, width, ffn, gate, up, down, order } = self.shape;
-        let tensor = |part: Part| {
-            let Part { ty, experts, rows, cols, .. } = part;
+        let LayerShape { k, width, .. } = self.shape;
+        let tensor = |part: &Part| {
+            let &Part { ty, experts, rows, cols, .. } = part;
             let mut blocks = part.blocks();
-            for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
+            for trouble in self.troubles() {
                 if let Trouble::Weights(what, scale) = *trouble
                     && what == part.what
                 {
@@ -206,43 +226,32 @@ impl LayerCase {
             }
             Tensor::dense(backend, part.what, blocks.into(), ty, experts, rows, cols)
         };
-        let gate_up = match up {
-            Some(up) => GateUpWeights::Separate {
-                gate: tensor(Part::new("gate", gate, experts, ffn, width, 9))?,
-                up: tensor(Part::new("up", up, experts, ffn, width, 10))?,
-            },
-            None => GateUpWeights::Merged {
-                tensor: tensor(Part::new("gate and up", gate, experts, 2 * ffn, width, 9))?,
-                order,
-            },
+        let gate_up = |parts: &[Part], order| -> Result<GateUpWeights> {
+            Ok(match parts {
+                [gate, up] => GateUpWeights::Separate { gate: tensor(gate)?, up: tensor(up)? },
+                [up] if self.form.up_only => GateUpWeights::UpOnly { up: tensor(up)? },
+                merged => GateUpWeights::Merged { tensor: tensor(&merged[0])?, order },
+            })
         };
-        let down = tensor(Part::new("down", down, experts, width, ffn, 11))?;
-        let mut layer = MoeLayer::new(gate_up, down, k)?.with_sums(self.sums);
+        let (parts, down, order) = self.parts();
+        let mut layer =
+            MoeLayer::new(gate_up(&parts, order)?, tensor(&down)?, k)?.with_sums(self.sums);
         if self.source == Source::Router {
-            let router = Router::new(backend, &self.router_weights(), experts, width)?;
-            layer = layer.with_router(router, &self.router)?;
+            layer = layer.with_router(self.router_of(backend)?, &self.router)?;
         }
-        if let Some(SharedCase { ffn, ty, gated }) = self.shared {
-            let gate_up = GateUpWeights::Separate {
-                gate: tensor(Part::new("shared gate", ty, 1, ffn, width, 12))?,
-                up: tensor(Part::new("shared up", ty, 1, ffn, width, 13))?,
-            };
-            let down = tensor(Part::new("shared down", ty, 1, width, ffn, 14))?;
-            let gate = match gated {
+        if let Some(shared) = &self.shared {
+            let (parts, down) = shared_parts(shared, self);
+            let gate = match shared.gated {
                 true => {
-                    let mut gate = Values::Normal.fill(15, 1, width);
-                    for trouble in self.trouble.map_or(&[][..], |(list, _)| list) {
-                        if let Trouble::SharedGate(value) = *trouble {
-                            gate[0] = value;
-                        }
-                    }
+                    let gate = self.operand(Operand::SharedGate, width);
                     Some(Router::new(backend, &gate, 1, width)?)
                 }
                 false => None,
             };
-            layer = layer.with_shared(SharedExpert { gate_up, down, gate })?;
+            let gate_up = gate_up(&parts, GateUpOrder::Split)?;
+            layer = layer.with_shared(SharedExpert { gate_up, down: tensor(&down)?, gate })?;
         }
-        Ok(layer)
+        self.formed(backend, layer)
     }
 
     /// What a call needs besides the layer, on a device.
@@ -252,7 +261,12 @@ impl LayerCase {
             Source::Routes(choice) => Some(DeviceRoutes::upload(backend, &self.routes(choice))?),
             Source::Router | Source::Scores => None,
         };
+        let own_input = match self.form.own_input {
+            true => Some(InMatrix::dense(backend, &self.own_input(), tokens, width)?),
+            false => None,
+        };
         Ok(Call {
+            own_input,
             x: InMatrix::new(backend, &self.input(), tokens, width, self.gap, self.gap % 2)?,
             scores: InMatrix::dense(backend, &self.scores(), tokens, experts)?,
             routes,
@@ -264,6 +278,7 @@ impl LayerCase {
 /// Inputs and outputs of a call.
 pub(super) struct Call {
     x: InMatrix,
+    own_input: Option<InMatrix>,
     scores: InMatrix,
     routes: Option<DeviceRoutes>,
     pub(super) out: OutMatrix,
@@ -280,50 +295,13 @@ impl Call {
         let source = match (&self.routes, case.source) {
             (Some(routes), _) => From::Routes(routes),
             (None, Source::Scores) => From::Scores(self.scores.view()?),
-            (None, _) => From::Router,
+            (None, _) => match &self.own_input {
+                Some(input) => From::Input(input.view()?),
+                None => From::Router,
+            },
         };
         let mut out: MatrixMut<'_> = self.out.view()?;
         layer.forward(backend, workspace, self.x.view()?, source, &mut out).map(drop)
-    }
-}
-
-/// One tensor of random blocks.
-#[derive(Clone, Copy)]
-struct Part {
-    what: &'static str,
-    ty: WeightType,
-    experts: usize,
-    rows: usize,
-    cols: usize,
-    seed: u64,
-}
-
-impl Part {
-    const fn new(
-        what: &'static str,
-        ty: WeightType,
-        experts: usize,
-        rows: usize,
-        cols: usize,
-        seed: u64,
-    ) -> Self {
-        Self { what, ty, experts, rows, cols, seed }
-    }
-
-    fn blocks(&self) -> Vec<u8> {
-        let blocks = self.experts * self.rows * self.cols / self.ty.block_values();
-        random_blocks(self.ty, self.seed, blocks)
-    }
-
-    /// The product with one expert's matrix by the reference, on `x` rows of `cols`.
-    fn multiply(&self, expert: usize, x: &[f32], sums: Sums) -> Vec<f32> {
-        let row = self.ty.row_bytes(self.cols).expect("the table's columns are whole blocks");
-        let rows = x.len() / self.cols;
-        let headers = self.ty.layout().with(sums);
-        let q8 = reference::quantize(x, rows, self.cols, self.cols, None, headers);
-        let read: Vec<usize> = (0..rows).collect();
-        let weights = &self.blocks()[expert * self.rows * row..][..self.rows * row];
-        reference::mmq(self.ty, weights, self.rows, self.cols, row, &q8, rows, &read)
     }
 }
 
@@ -348,6 +326,7 @@ impl std::fmt::Display for LayerCase {
         if self.router != RouterOptions::SOFTMAX_OF_CHOSEN {
             write!(f, "/by={}", self.router)?;
         }
+        write!(f, "{}", self.form)?;
         write!(f, "/{}/{}/chunk={}", self.values, self.mode.name(), self.chunk)?;
         f.write_str(if self.fused { "/fused" } else { "/unfused" })?;
         if self.sums == Sums::Codes {
@@ -397,74 +376,4 @@ impl Op for LayerCase {
         let plain = Self { mode, chunk, fused: false, checked: false, calls: 1, ..*self };
         Some(format!("{plain:?}"))
     }
-}
-
-/// The layer by hand, from the functions of the reference alone, token after
-/// token: neither the pipeline nor the reference backend has a part in it.
-pub fn host_layer(case: &LayerCase) -> Vec<f32> {
-    let LayerShape { experts, k, width, ffn, gate, up, down, order } = case.shape;
-    let x = case.input();
-    let routes = match case.source {
-        Source::Routes(choice) => case.routes(choice),
-        source => {
-            let scores = match source {
-                Source::Scores => case.scores(),
-                _ => reference::router_scores(&x, &case.router_weights(), width),
-            };
-            // A layer without a router normalises over the chosen, unscaled.
-            let options = match source {
-                Source::Router => case.router,
-                _ => RouterOptions::SOFTMAX_OF_CHOSEN,
-            };
-            Routes::top_k(&scores, experts, k, &options, RouterBias::default()).expect("shapes fit")
-        }
-    };
-    // One FFN on the tokens given, gate and up rows apart.
-    let ffn_of = |parts: &[Part], order, down: &Part, expert, x: &[f32], ffn| {
-        let rows = x.len() / width;
-        let mut gate_up = vec![0.0; rows * 2 * ffn];
-        let mut column = 0;
-        for part in parts {
-            let y = part.multiply(expert, x, case.sums);
-            for (row, y) in y.chunks_exact(part.rows).enumerate() {
-                gate_up[row * 2 * ffn + column..][..part.rows].copy_from_slice(y);
-            }
-            column += part.rows;
-        }
-        down.multiply(expert, &reference::swiglu(&gate_up, ffn, order), case.sums)
-    };
-    let (parts, order) = match up {
-        Some(up) => (
-            vec![
-                Part::new("gate", gate, experts, ffn, width, 9),
-                Part::new("up", up, experts, ffn, width, 10),
-            ],
-            GateUpOrder::Split,
-        ),
-        None => (vec![Part::new("gate and up", gate, experts, 2 * ffn, width, 9)], order),
-    };
-    let down = Part::new("down", down, experts, width, ffn, 11);
-    let map = Map::new(&routes);
-    let mut y = Vec::new();
-    for (e, bounds) in map.bounds.windows(2).enumerate() {
-        let tokens = &map.src[bounds[0] as usize..bounds[1] as usize];
-        let rows: Vec<f32> =
-            tokens.iter().flat_map(|&t| x[t as usize * width..][..width].to_vec()).collect();
-        if !rows.is_empty() {
-            y.extend(ffn_of(&parts, order, &down, e, &rows, ffn));
-        }
-    }
-    let shared = case.shared.map(|SharedCase { ffn, ty, gated }| {
-        let parts = [
-            Part::new("shared gate", ty, 1, ffn, width, 12),
-            Part::new("shared up", ty, 1, ffn, width, 13),
-        ];
-        let down = Part::new("shared down", ty, 1, width, ffn, 14);
-        let y = ffn_of(&parts, GateUpOrder::Split, &down, 0, &x, ffn);
-        let gate = Values::Normal.fill(15, 1, width);
-        (y, gated.then(|| reference::router_scores(&x, &gate, width)))
-    });
-    let shared = shared.as_ref().map(|(y, score)| (&y[..], score.as_deref()));
-    let with = reference::CombineWith { shared, ..Default::default() };
-    reference::combine(&y, width, &map.slot, routes.weights(), k, &with)
 }

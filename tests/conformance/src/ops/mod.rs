@@ -6,6 +6,8 @@
 
 mod attention;
 mod elementwise;
+mod form;
+mod host_layer;
 mod invariance;
 mod large;
 mod layer;
@@ -22,9 +24,11 @@ pub mod golden;
 
 pub use attention::AttentionCase;
 pub use elementwise::{CombineCase, SharedKind, SwiGluCase};
+pub use form::{Form, Operand};
+pub use host_layer::host_layer;
 pub use invariance::InvarianceCase;
 pub use large::{LargeCase, LargeKind};
-pub use layer::{LayerCase, LayerShape, SharedCase, Source, Trouble, host_layer};
+pub use layer::{LayerCase, LayerShape, SharedCase, Source, Trouble};
 pub use mmq::{Gaps, MmqCase, RowMode};
 pub use model::{ModelCase, ModelStep, NormForm, Stored};
 pub use prefill::PrefillCase;

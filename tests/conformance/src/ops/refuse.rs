@@ -1,5 +1,7 @@
 //! Arguments that must be refused: the error's words, and nothing written.
 
+mod forms;
+
 use strata_core::Layout;
 use strata_core::backend::Backend;
 use strata_core::backend::ops::{
@@ -159,7 +161,7 @@ fn elsewhere() -> (ReferenceBackend, Buffer<f32>) {
 /// The table: name, call, words.
 pub(crate) fn table() -> Vec<RefuseCase> {
     let case = |name, call, error| RefuseCase { name, call, error };
-    vec![
+    let mut cases = vec![
         case(
             "routes/negative-id",
             |_| routes(vec![0, 1, 2, -1], 4, 2, 3),
@@ -461,5 +463,7 @@ pub(crate) fn table() -> Vec<RefuseCase> {
             },
             "upload: given 5 values, expected 4",
         ),
-    ]
+    ];
+    cases.extend(forms::table());
+    cases
 }
