@@ -8,7 +8,7 @@ The first writes what llama.cpp says, the second what Strata says beside it. The
 come from these two.
 """
 
-import json, math, os, subprocess, sys
+import json, math, os, struct, subprocess, sys, tempfile
 
 CONTEXT, NEW = 1024, 32
 
@@ -58,6 +58,7 @@ def truth(path, text, out):
             if at + 1 < NEW:
                 model.eval([first])
         result["greedy"].append({"prompt": prompt, "ids": ids, "tokens": tokens, "gaps": gaps})
+    json.dump(result, open(out, "w"))
     window = CONTEXT - len(start)
     ids = encode(open(text).read())
     nll = count = 0
@@ -70,8 +71,9 @@ def truth(path, text, out):
         log_sum = most + np.log(np.exp(logits - most[:, None]).sum(1))
         nll += float((log_sum - logits[np.arange(len(part) - 1), part[1:]]).sum())
         count += len(part) - 1
-    result["perplexity"] = {"tokens": count, "nll": nll, "value": math.exp(nll / count)}
-    json.dump(result, open(out, "w"))
+        # Written after each window: what is there when it is ended counts.
+        result["perplexity"] = {"tokens": count, "nll": nll, "of": len(ids)}
+        json.dump(result, open(out, "w"))
 
 
 def strata(command, path, *args):
@@ -104,10 +106,21 @@ def compare(path, text, out):
         choice = "its second" if pairs[parted][0] == second else "another"
         print(f"{case['prompt']!r}: parts at token {parted}, where llama.cpp has {first:.4f} and {runner_up:.4f} ({choice})")
     print(f"greedy: {same} of {len(known['greedy'])} prompts give the same {NEW} tokens")
-    own = strata("score", path, "--context", str(CONTEXT), text)
+    if "perplexity" not in known:
+        return
     theirs = known["perplexity"]
-    print(f"perplexity: {own['perplexity']:.4f} of {own['tokens']} tokens, llama.cpp {theirs['value']:.4f} of {theirs['tokens']}")
-    print(f"            {100 * (own['perplexity'] / theirs['value'] - 1):+.2f}%")
+    # A little more than was scored there, if that is not all.
+    whole = open(text).read()
+    part = whole[: int(len(whole) * min(1.0, 1.2 * theirs["tokens"] / theirs["of"] + 0.05))]
+    with tempfile.TemporaryDirectory() as folder:
+        cut, scores = os.path.join(folder, "text"), os.path.join(folder, "scores.npy")
+        open(cut, "w").write(part)
+        strata("score", path, "--context", str(CONTEXT), "--out", scores, cut)
+        raw = open(scores, "rb").read()
+        at = 10 + int.from_bytes(raw[8:10], "little")
+        own = struct.unpack(f"<{(len(raw) - at) // 4}f", raw[at:])[: theirs["tokens"]]
+    own, other = (math.exp(nll / theirs["tokens"]) for nll in (-math.fsum(own), theirs["nll"]))
+    print(f"perplexity of {theirs['tokens']} tokens: {own:.4f}, llama.cpp {other:.4f}, {100 * (own / other - 1):+.2f}%")
 
 
 if __name__ == "__main__":

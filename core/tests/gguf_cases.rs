@@ -4,7 +4,7 @@ mod gguf_support;
 
 use gguf_support::{Raw, SHAPE, Shape, error, model, moe_writer, names, string};
 use strata_core::WeightType;
-use strata_core::gguf::{GgufError, GgufFile, TensorType, Writer};
+use strata_core::gguf::{Gguf, GgufError, GgufFile, TensorType, Writer};
 use strata_core::prefill::plan_moe;
 
 const F32: u32 = 0;
@@ -160,8 +160,23 @@ fn zero_dimensions() {
 fn tensor_type_of_an_unknown_id() {
     // 4, 5, 31 and 36 were withdrawn from the format.
     for id in [4, 5, 31, 36, 43, 1000, u32::MAX] {
-        let message = good().tensor("odd", &[32], id, 32).error();
-        names(&message, &["tensor odd", "type id", &format!("given {id},"), "2 (q4_0)", "0 (f32)"]);
+        // Nobody needs it: the file is read, and lists it without bytes.
+        let bytes = good().tensor("odd", &[32], id, 32).bytes();
+        let file = GgufFile::from_bytes("hostile.gguf", bytes).unwrap();
+        let odd = file.tensor("odd").unwrap();
+        assert_eq!((odd.tensor_type(), odd.bytes()), (TensorType::Unknown(id), 0));
+        assert_eq!(file.tensor_bytes(odd).unwrap(), []);
+        // It is needed: the message says what is known.
+        let mut raw = good();
+        for part in ["gate", "up", "down"] {
+            raw = raw.tensor(&format!("blk.0.ffn_{part}.weight"), &[32, 32], id, 32);
+        }
+        let bytes = raw.bytes();
+        let file = GgufFile::from_bytes("hostile.gguf", bytes).unwrap();
+        let gguf = Gguf::from_parts(vec![file]).unwrap();
+        let message = gguf.dense(0).unwrap_err().to_string();
+        let id = format!("given {id},");
+        names(&message, &["tensor blk.0.ffn_", "type id", &id, "2 (q4_0)", "0 (f32)"]);
     }
 }
 

@@ -196,13 +196,14 @@ fn a_real_model_has_one_answer() {
 fn a_real_model_has_one_answer_at_600_2000_and_8000_tokens() {
     let Some(gguf) = smollm2() else { return };
     for length in [600, 2000, 8000] {
-        let mut ways: Vec<Way> = chunks().collect();
+        let mut ways = vec![Way { chunk: 512, ..PLAIN }, PLAIN];
+        ways.push(Way { resumed: true, chunk: 512, ..PLAIN });
         ways.push(Way { threads: 1, chunk: 512, ..PLAIN });
+        ways.push(Way { others: true, chunk: 512, ..PLAIN });
         // The plain code is many times slower, and attention grows with the square.
         let sets = Isa::supported().filter(|&isa| length < 8000 || isa != Isa::Plain);
         ways.extend(sets.map(|isa| Way { isa: Some(isa), chunk: 512, ..PLAIN }));
-        ways.push(Way { others: true, chunk: 512, ..PLAIN });
-        ways.push(Way { resumed: true, chunk: 512, ..PLAIN });
+        ways.extend([7, 1].map(|chunk| Way { chunk, ..PLAIN }));
         one("SmolLM2", &gguf, &text(length, 49152), &ways);
     }
 }
@@ -211,13 +212,14 @@ fn a_real_model_has_one_answer_at_600_2000_and_8000_tokens() {
 #[ignore = "minutes: run by hand, docs/models.md has the results"]
 fn a_small_model_has_one_answer_at_32000_tokens() {
     let gguf = with_context("qwen3moe", 1, 33_000);
-    let mut ways: Vec<Way> = chunks().collect();
+    let mut ways = vec![Way { chunk: 512, ..PLAIN }, PLAIN];
     ways.extend([QuantMode::Gather, QuantMode::Indexed].map(|quant| Way {
         quant,
         chunk: 512,
         ..PLAIN
     }));
-    ways.push(Way { threads: 1, chunk: 512, ..PLAIN });
     ways.push(Way { resumed: true, chunk: 512, ..PLAIN });
+    ways.push(Way { threads: 1, chunk: 512, ..PLAIN });
+    ways.extend([7, 1].map(|chunk| Way { chunk, ..PLAIN }));
     one("a made-up qwen3moe", &gguf, &ids(32_000, 4), &ways);
 }

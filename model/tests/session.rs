@@ -2,9 +2,9 @@
 
 mod made;
 
-use made::{ALL, VOCAB, bits, cpu, has_states, ids, load, space, tokens};
+use made::{ALL, VOCAB, bits, cpu, has_states, ids, load, made, space, tokens, untied};
 use strata_core::Result;
-use strata_model::{Session, Space, Token};
+use strata_model::{Model, Session, Space, Token};
 
 #[test]
 fn chunks_threads_and_cuts_change_no_byte() {
@@ -116,6 +116,21 @@ fn a_sequence_cut_back_goes_on_as_a_fresh_one() {
             let expected = fresh.append(&*backend, &model, &tokens(&tail, 0)).unwrap();
             assert_eq!(bits(&logits), bits(&expected), "{architecture}: {keep}");
         }
+    }
+}
+
+#[test]
+fn a_head_that_is_the_embedding_is_as_its_copy() {
+    let backend = cpu(2);
+    for architecture in ["llama", "gemma3", "qwen3moe"] {
+        let run = |gguf| {
+            let model = Model::load(&gguf, None, &*backend, &mut |_| ()).unwrap();
+            let mut session = Session::new(&*backend, &model, space(64)).unwrap();
+            bits(&session.append(&*backend, &model, &tokens(&ids(20, 0), 0)).unwrap())
+        };
+        assert!(untied(architecture).tensor("output.weight").is_some());
+        assert!(made(architecture).tensor("output.weight").is_none());
+        assert_eq!(run(made(architecture)), run(untied(architecture)), "{architecture}");
     }
 }
 

@@ -3,6 +3,8 @@
 mod bench;
 mod errors;
 mod help;
+#[cfg(unix)]
+mod limits;
 mod memory;
 mod model;
 mod outputs;

@@ -16,7 +16,7 @@ const WIDTH: u64 = 64;
 const FFN: u64 = 64;
 const BLOCKS: u32 = 2;
 /// 256 bytes, three control tokens, and rows of the head past them.
-const TOKENS: u64 = 259;
+pub const TOKENS: u64 = 259;
 pub const VOCAB: u64 = 264;
 pub const END: u32 = 257;
 pub const CONTEXT: u32 = 200_000;
@@ -31,7 +31,7 @@ pub struct Whole {
     pub seed: u64,
     /// Values in the place of those that it would have; none: the key is left out.
     pub instead: Vec<(&'static str, Option<MetaValue>)>,
-    /// Tensors whose values are NaN.
+    /// A tensor whose values are NaN.
     pub nan: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Whole {
             block[..2].copy_from_slice(&scale.to_le_bytes());
         }
         if name == "output.weight" {
-            // The end of the text is never the most probable; the unused rows always would be.
+            // The end of the text is never the most probable.
             let row = bytes.len() / rows as usize;
             bytes[END as usize * row..][..row].fill(0);
         }

@@ -65,13 +65,18 @@ fn a_library_that_is_no_driver_is_an_error_too() {
         panic!("no shared library of this process to pretend with");
     };
     std::fs::copy(&library, folder.join("libcuda.so")).unwrap();
+    again("a_library_that_is_no_driver_is_an_error_too", &folder);
+}
+
+/// Runs a test once more in a process that finds its driver in a folder, which then goes.
+fn again(case: &str, folder: &std::path::Path) {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_library_that_is_no_driver_is_an_error_too"])
-        .env("LD_LIBRARY_PATH", &folder)
+        .args(["--exact", case])
+        .env("LD_LIBRARY_PATH", folder)
         .env(INNER, "1")
         .status()
         .unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
     assert!(status.success());
 }
 
@@ -107,12 +112,5 @@ fn a_driver_that_lacks_a_call_is_an_error_too() {
         .status()
         .expect("cc, a C compiler");
     assert!(made.success());
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", case])
-        .env("LD_LIBRARY_PATH", &folder)
-        .env(INNER, "1")
-        .status()
-        .unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert!(status.success());
+    again(case, &folder);
 }

@@ -447,21 +447,3 @@ fn memory_and_streams_of_an_engine_are_used_without_copies() {
     ours.synchronize().unwrap();
     assert_eq!(Arc::strong_count(&engine), 2);
 }
-
-#[test]
-fn streams_wait_for_events_of_others() {
-    let case = "streams_wait_for_events_of_others";
-    if !inside(case, &[("DOUBLE_CARDS", &card())]) {
-        return;
-    }
-    let (first, second) = (open(), open());
-    for round in 0..20 {
-        let source = first.from_slice(&bytes(5000, round)).unwrap();
-        let mut target = second.alloc::<u8>(5000).unwrap();
-        let event = first.record().unwrap();
-        second.wait(&event).unwrap();
-        drop(event);
-        second.copy(target.view_mut(), &source).unwrap();
-        assert!(second.download(&target).unwrap() == bytes(5000, round), "{round}");
-    }
-}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{FfnRole, block_of, ffn_role};
-use super::{Gguf, GgufError, ModelMeta, Result, TensorInfo, shown};
+use super::{Gguf, GgufError, ModelMeta, Result, TensorInfo, TensorType, shown};
 use crate::format::WeightType;
 
 /// A tensor of `count` matrices of `rows` x `cols`, one after the other.
@@ -42,6 +42,10 @@ impl Matrix {
     /// Reads a tensor as matrices; fails unless its dims are `dims`, up to ones at the end.
     fn new(gguf: &Gguf, tensor: &TensorInfo, dims: [u64; 3], why: &str) -> Result<Self> {
         let file = gguf.parts().get(tensor.part()).unwrap_or(gguf.head()).name();
+        if let TensorType::Unknown(id) = tensor.tensor_type() {
+            let (file, tensor) = (file.to_owned(), shown(tensor.name()));
+            return Err(GgufError::UnknownType { file, tensor, id });
+        }
         let given = [tensor.dim(0), tensor.dim(1), tensor.dim(2), tensor.dim(3)];
         if given[..3] != dims || given[3] != 1 {
             let expected = format!("{dims:?} ({why})");

@@ -181,12 +181,12 @@ fn tensor(cursor: &mut Cursor<'_>, i: usize, alignment: u64) -> Result<TensorInf
     let id = cursor.u32(&format_args!("tensor {}: type id", Shown(name)))?;
     let offset = cursor.u64(&format_args!("tensor {}: offset", Shown(name)))?;
 
-    let ty = TensorType::from_ggml_id(id).ok_or_else(|| GgufError::UnknownType {
-        file: file.to_owned(),
-        tensor: shown(name),
-        id,
-    })?;
-    let bytes = size(file, name, &dims[..count], ty)?;
+    // Whoever uses the tensor refuses a type that is not known.
+    let ty = TensorType::from_ggml_id(id).unwrap_or(TensorType::Unknown(id));
+    let bytes = match (ty, size(file, name, &dims[..count], ty)?) {
+        (TensorType::Unknown(_), _) => 0,
+        (_, bytes) => bytes,
+    };
     if !offset.is_multiple_of(alignment) {
         let expected = format!("a multiple of {alignment}, the file's alignment");
         return Err(GgufError::field(file, field("offset"), offset, expected));

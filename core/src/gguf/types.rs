@@ -17,6 +17,9 @@ pub enum TensorType {
     /// Any other type the format defines, by its ggml id and name: listed and sized, not computed
     /// with.
     Other(u32, &'static str),
+    /// A type of an id that is not known, or that was withdrawn from the format. How many bytes its
+    /// tensor has is not known either: none are listed.
+    Unknown(u32),
 }
 
 /// The types that are neither floats nor weight types: id, name, values and bytes of a block.
@@ -53,7 +56,7 @@ impl TensorType {
             Self::F16 => 1,
             Self::BF16 => 30,
             Self::Weight(weight) => weight.ggml_id(),
-            Self::Other(id, _) => id,
+            Self::Other(id, _) | Self::Unknown(id) => id,
         }
     }
 
@@ -85,6 +88,7 @@ impl TensorType {
                 .iter()
                 .find(|o| o.0 == id)
                 .map_or((1, 1), |&(_, _, values, bytes)| (values, bytes)),
+            Self::Unknown(_) => (1, 1),
         }
     }
 
@@ -105,6 +109,7 @@ impl std::fmt::Display for TensorType {
             Self::BF16 => f.write_str("bf16"),
             Self::Weight(weight) => write!(f, "{weight}"),
             Self::Other(_, name) => f.write_str(name),
+            Self::Unknown(id) => write!(f, "id {id}, which is not known"),
         }
     }
 }

@@ -138,22 +138,32 @@ pub fn load_dense(
 /// A tensor of any float or quantized type as f32, in the file's order.
 ///
 /// # Errors
-/// [`Error::Invalid`] for other types; [`Error::Gguf`] for another model's tensor.
+/// [`Error::Invalid`] for other types; [`Error::Gguf`] for another model's tensor;
+/// [`Error::OutOfMemory`].
 pub fn tensor_f32(gguf: &Gguf, tensor: &TensorInfo) -> Result<Vec<f32>> {
     let bytes = gguf.tensor_bytes(tensor)?;
     let halves = |to_f32: fn(u16) -> f32| {
         let (halves, _) = bytes.as_chunks::<2>();
-        halves.iter().map(|&b| to_f32(u16::from_le_bytes(b))).collect()
+        let mut values = crate::host_vec(halves.len())?;
+        for (value, half) in values.iter_mut().zip(halves) {
+            *value = to_f32(u16::from_le_bytes(*half));
+        }
+        Ok(values)
     };
     match tensor.tensor_type() {
         TensorType::F32 => {
             let (words, _) = bytes.as_chunks::<4>();
-            Ok(words.iter().map(|&b| f32::from_le_bytes(b)).collect())
+            let mut values = crate::host_vec(words.len())?;
+            for (value, word) in values.iter_mut().zip(words) {
+                *value = f32::from_le_bytes(*word);
+            }
+            Ok(values)
         }
-        TensorType::F16 => Ok(halves(crate::numerics::f16_to_f32)),
-        TensorType::BF16 => Ok(halves(|bits| f32::from_bits(u32::from(bits) << 16))),
+        TensorType::F16 => halves(crate::numerics::f16_to_f32),
+        TensorType::BF16 => halves(|bits| f32::from_bits(u32::from(bits) << 16)),
         TensorType::Weight(ty) => {
-            let mut values = vec![0.0; bytes.len() / ty.block_bytes() * ty.block_values()];
+            let count = (bytes.len() / ty.block_bytes()).saturating_mul(ty.block_values());
+            let mut values = crate::host_vec(count)?;
             dequantize(ty, bytes, &mut values)?;
             Ok(values)
         }

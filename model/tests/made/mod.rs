@@ -62,6 +62,15 @@ pub fn seeded(architecture: &'static str, seed: u64) -> Gguf {
 
 /// The same for texts of so many tokens.
 pub fn with_context(architecture: &'static str, seed: u64, context: u32) -> Gguf {
+    build(architecture, seed, context, false)
+}
+
+/// The same as [`made`], with a head of its own that is a copy of the embedding.
+pub fn untied(architecture: &'static str) -> Gguf {
+    build(architecture, 1, CONTEXT, true)
+}
+
+fn build(architecture: &'static str, seed: u64, context: u32, untied: bool) -> Gguf {
     if OTHERS.contains(&architecture) {
         let file = GgufFile::from_bytes("memory", every::write(architecture, false)).unwrap();
         return Gguf::from_parts(vec![file]).unwrap();
@@ -75,6 +84,10 @@ pub fn with_context(architecture: &'static str, seed: u64, context: u32) -> Gguf
     made.key("attention.head_count_kv", 2u32);
     made.key("attention.layer_norm_rms_epsilon", 1e-5f32);
     made.weights("token_embd.weight", &[WIDTH, VOCAB]);
+    if untied {
+        made.seed -= 1;
+        made.weights("output.weight", &[WIDTH, VOCAB]);
+    }
     made.floats("output_norm.weight", &[WIDTH], 1.0);
     let gemma = architecture == "gemma3";
     let experts = architecture == "qwen3moe";
