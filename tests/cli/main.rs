@@ -2,6 +2,9 @@
 
 mod bench;
 mod errors;
+/// Small models of every architecture, as the tests of `strata-model` write them.
+#[path = "../../model/tests/made/every.rs"]
+mod every;
 mod help;
 mod memory;
 mod model;
