@@ -1,7 +1,7 @@
-//! Speed of attention, and of products with one row, on this machine.
+//! Speed of attention, and of products with few rows, on this machine.
 //!
-//! `cargo run --release -p strata-cpu --example model_speed`: one thread, and the time that Linux
-//! gave it instead of the clock's, so that others may use the machine meanwhile. Products with one row read
+//! `cargo run --release -p strata-cpu --example model_speed [attention | type ...]`: one thread, and the time that Linux
+//! gave it instead of the clock's, so that others may use the machine meanwhile. Products with few rows read
 //! each weight once: beside them stands a sum of the same bytes. `STRATA_CPU_ISA` picks one instruction set.
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn now() -> Duration {
 fn time(mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
     let (start, mut runs) = (now(), 0.0);
-    while now() - start < Duration::from_millis(400) {
+    while now() - start < Duration::from_millis(150) {
         f()?;
         runs += 1.0;
     }
@@ -35,6 +35,9 @@ fn time(mut f: impl FnMut() -> Result<()>) -> Result<f64> {
 }
 
 fn main() -> Result<()> {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let want =
+        |name: &str| wanted.is_empty() || wanted.iter().any(|w| w.eq_ignore_ascii_case(name));
     let isas: Vec<Isa> = match std::env::var("STRATA_CPU_ISA") {
         Ok(name) => vec![name.parse()?],
         Err(_) => Isa::supported().collect(),
@@ -43,11 +46,15 @@ fn main() -> Result<()> {
         let backend: Box<dyn Backend> =
             Box::new(CpuBackend::new(CpuOptions { isa: Some(isa), threads: Some(1) })?);
         println!("{isa}");
-        for (size, group) in [(64, 3), (128, 8)] {
-            attention(&*backend, size, group)?;
+        if want("attention") {
+            for (size, group) in [(64, 3), (128, 8)] {
+                attention(&*backend, size, group)?;
+            }
         }
-        for ty in [WeightType::Q4_1, WeightType::Q4_K, WeightType::Q8_0] {
-            one_row(&*backend, ty)?;
+        for &ty in WeightType::ALL {
+            if want(ty.name()) {
+                few_rows(&*backend, ty)?;
+            }
         }
     }
     Ok(())
@@ -99,32 +106,52 @@ fn attention(backend: &dyn Backend, size: usize, group: usize) -> Result<()> {
     Ok(())
 }
 
-fn one_row(backend: &dyn Backend, ty: WeightType) -> Result<()> {
+fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
+    const COLS: usize = 2048;
     const ROWS: usize = 16384;
-    const COLS: usize = 4096;
     let bytes = random_blocks(ty, 1, ROWS * COLS / ty.block_values());
     let weights = backend.from_slice(&bytes)?;
     let view = Weights::dense("weights", &weights, ty, 1, ROWS, COLS)?;
-    let x = backend.from_slice(&normals(3, COLS))?;
-    let x = Matrix::dense("x", &x, 1, COLS)?;
-    let mut q8 = backend.alloc::<u8>(q8_1::bytes(1, COLS)?)?;
-    QuantizeRows::new(x, Q8RowsMut::new(&mut q8, ty.layout(), 1, COLS)?)?.launch(backend)?;
-    let q8 = Q8Rows::new(&q8, ty.layout(), 1, COLS)?;
-    let mut out = backend.alloc::<f32>(ROWS)?;
-    let product = time(|| {
-        let out = MatrixMut::dense("out", &mut out, 1, ROWS)?;
-        Product::new(view, q8, Rows::Dense, out)?.launch(backend)
-    })?;
     let words: &[u64] = bytemuck::cast_slice(&bytes[..bytes.len() / 8 * 8]);
     let read = time(|| {
         std::hint::black_box(words.iter().fold(0u64, |a, b| a.wrapping_add(*b)));
         Ok(())
     })?;
     let speed = |seconds: f64| bytes.len() as f64 / seconds * 1e-9;
-    println!(
-        "  {ty} {ROWS} x {COLS} with one row: {:.1} GB/s; reading alone {:.1} GB/s",
-        speed(product),
-        speed(read)
-    );
+    print!("  {:8} GB/s: reading alone {:4.1}", ty.name(), speed(read));
+    for tokens in [1, 2, 4, 8] {
+        let x = backend.from_slice(&normals(3, tokens * COLS))?;
+        let x = Matrix::dense("x", &x, tokens, COLS)?;
+        let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, COLS)?)?;
+        let to = Q8RowsMut::new(&mut q8, ty.layout(), tokens, COLS)?;
+        QuantizeRows::new(x, to)?.launch(backend)?;
+        let q8 = Q8Rows::new(&q8, ty.layout(), tokens, COLS)?;
+        let mut out = backend.alloc::<f32>(tokens * ROWS)?;
+        let product = time(|| {
+            let out = MatrixMut::dense("out", &mut out, tokens, ROWS)?;
+            Product::new(view, q8, Rows::Dense, out)?.launch(backend)
+        })?;
+        print!(", {tokens} rows {:4.1}", speed(product));
+    }
+    print!("; GOPS");
+    const FEWER: usize = 1024;
+    let bytes = &bytes[..bytes.len() / ROWS * FEWER];
+    let weights = backend.from_slice(bytes)?;
+    let view = Weights::dense("weights", &weights, ty, 1, FEWER, COLS)?;
+    for tokens in [8, 32, 128, 512] {
+        let x = backend.from_slice(&normals(3, tokens * COLS))?;
+        let x = Matrix::dense("x", &x, tokens, COLS)?;
+        let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, COLS)?)?;
+        let to = Q8RowsMut::new(&mut q8, ty.layout(), tokens, COLS)?;
+        QuantizeRows::new(x, to)?.launch(backend)?;
+        let q8 = Q8Rows::new(&q8, ty.layout(), tokens, COLS)?;
+        let mut out = backend.alloc::<f32>(tokens * FEWER)?;
+        let product = time(|| {
+            let out = MatrixMut::dense("out", &mut out, tokens, FEWER)?;
+            Product::new(view, q8, Rows::Dense, out)?.launch(backend)
+        })?;
+        print!(", {tokens} {:.0}", (2 * tokens * FEWER * COLS) as f64 / product * 1e-9);
+    }
+    println!();
     Ok(())
 }

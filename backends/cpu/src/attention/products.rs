@@ -23,7 +23,7 @@ const WHOLE: usize = 512;
 
 /// Whether words hold four bytes.
 pub(super) const fn narrow<S: Simd>() -> bool {
-    S::NARROW >= 127
+    S::BYTES
 }
 
 /// Lanes are padded to a multiple of this.

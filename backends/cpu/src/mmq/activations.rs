@@ -30,6 +30,8 @@ pub(super) struct Activations<'a> {
     pub source: Source<'a>,
 }
 
+/// Words of codes of a slab of one row.
+pub(super) const WORDS: usize = SLAB / 4;
 /// Scales of a slab of one row: one per 32 values.
 pub(super) const SCALES: usize = SLAB / 32;
 
@@ -38,8 +40,11 @@ pub(super) const SCALES: usize = SLAB / 32;
 #[derive(Default)]
 pub(super) struct RoutedRows {
     pub count: usize,
-    /// Codes: words of two i16, or of four `code + 128`.
+    /// [`WORDS`] words of four codes, in the order in which weights have theirs.
     pub codes: Vec<u32>,
+    /// Where sums of integers start, less what the weights' offset brings in: one for each
+    /// [`Shape::part`] values, an i32 or two i16.
+    pub starts: Vec<u32>,
     /// [`SCALES`] scales.
     pub scales: Vec<f32>,
     /// Sums, one per minimum of the weights.
@@ -48,7 +53,7 @@ pub(super) struct RoutedRows {
 
 impl Bytes for RoutedRows {
     fn bytes(&self) -> usize {
-        self.codes.bytes() + self.scales.bytes() + self.sums.bytes()
+        self.codes.bytes() + self.starts.bytes() + self.scales.bytes() + self.sums.bytes()
     }
 }
 
@@ -66,7 +71,8 @@ impl RoutedRows {
         shape: Shape,
     ) -> Result<()> {
         let slabs = cols.div_ceil(SLAB) * count;
-        shared.reserve(&mut self.codes, slabs * shape.words())?;
+        shared.reserve(&mut self.codes, slabs * WORDS)?;
+        shared.reserve(&mut self.starts, slabs * shape.starts())?;
         shared.reserve(&mut self.scales, slabs * SCALES)?;
         shared.reserve(&mut self.sums, slabs * shape.sums())
     }
@@ -81,7 +87,8 @@ impl RoutedRows {
     ) {
         self.count = rows.len();
         let slabs = activations.cols.div_ceil(SLAB);
-        self.codes.resize(slabs * self.count * shape.words(), 0);
+        self.codes.resize(slabs * self.count * WORDS, 0);
+        self.starts.resize(slabs * self.count * shape.starts(), 0);
         self.scales.resize(slabs * self.count * SCALES, 0.0);
         self.sums.resize(slabs * self.count * shape.sums(), 0.0);
         simd.run(Spread { to: self, activations, rows, shape });
@@ -112,12 +119,16 @@ impl Work for Spread<'_> {
                 let at = (k_block * activations.rows + row) * BLOCK_BYTES;
                 let block = &activations.blocks[at..at + BLOCK_BYTES];
                 let (header, codes) = block.split_at(HEADER_BYTES);
-                let at = (slab * count + i) * shape.words() + half * shape.words() / 2;
-                let words = &mut to.codes[at..at + shape.words() / 2];
-                match shape.narrow {
-                    true => narrow(codes, words),
-                    false => wide(codes, words),
+                let at = (slab * count + i) * WORDS + half * WORDS / 2;
+                let words = &mut to.codes[at..at + WORDS / 2];
+                match shape.step {
+                    1 => spread_codes::<1>(codes, words),
+                    4 => spread_codes::<4>(codes, words),
+                    _ => spread_codes::<8>(codes, words),
                 }
+                let at = (slab * count + i) * shape.starts() + half * shape.starts() / 2;
+                let starts = &mut to.starts[at..at + shape.starts() / 2];
+                spread_starts(words, shape, starts);
                 let at = (slab * count + i) * SCALES + half * SCALES / 2;
                 let scales = &mut to.scales[at..at + SCALES / 2];
                 let at = (slab * count + i) * shape.sums() + half * shape.sums() / 2;
@@ -128,20 +139,39 @@ impl Work for Spread<'_> {
     }
 }
 
-/// Codes as i16, two to a word.
+/// Codes in the order of [`Lanes::STEP`](super::lanes::Lanes::STEP).
 #[inline(always)]
-fn wide(codes: &[u8], words: &mut [u32]) {
-    for (word, codes) in words.iter_mut().zip(codes.as_chunks::<2>().0) {
-        let [a, b] = codes.map(|code| u32::from(code as i8 as i16 as u16));
-        *word = a | b << 16;
+fn spread_codes<const STEP: usize>(codes: &[u8], words: &mut [u32]) {
+    for (words, codes) in words.chunks_exact_mut(STEP).zip(codes.chunks_exact(4 * STEP)) {
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = u32::from_le_bytes(std::array::from_fn(|b| codes[STEP * b + i]));
+        }
     }
 }
 
-/// Codes plus 128 as u8, four to a word; the order of bytes stays.
+/// `-offset` times the sums of codes that are multiplied from one start on.
 #[inline(always)]
-fn narrow(codes: &[u8], words: &mut [u32]) {
-    for (word, codes) in words.iter_mut().zip(codes.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*codes) ^ 0x8080_8080;
+fn spread_starts(words: &[u32], shape: Shape, starts: &mut [u32]) {
+    if shape.offset == 0 {
+        starts.fill(0);
+        return;
+    }
+    // Of a word the sums of its first two codes and of its last two.
+    let halves = |word: u32| {
+        let [a, b, c, d] = word.to_le_bytes().map(|code| i32::from(code as i8));
+        [a + b, c + d]
+    };
+    for (start, words) in starts.iter_mut().zip(words.chunks_exact(shape.part / 4)) {
+        let mut sums = [0; 2];
+        for &word in words {
+            let [first, last] = halves(word);
+            sums = [sums[0] + first, sums[1] + last];
+        }
+        let [first, last] = sums.map(|sum| -shape.offset * sum);
+        *start = match shape.halves {
+            true => (first as u32 & 0xffff) | (last as u32) << 16,
+            false => (first + last) as u32,
+        };
     }
 }
 

@@ -2,20 +2,24 @@
 //!
 //! The unit of work is some weight rows of one expert and some of its routed
 //! rows. Inside, the weights of a tile of rows are decoded once per *slab* of
-//! 256 values of k, into words that kernels read in order ([`weights`]); every
-//! routed row then multiplies them while they are in the first cache
-//! ([`tile`]). The routed rows' own codes were spread once before
-//! ([`activations`]).
+//! 256 values of k, all rows of a vector side by side ([`lanes`]), into words that
+//! kernels read in order ([`weights`]); every routed row then multiplies them
+//! while they are in the first cache ([`tile`]). The routed rows' own codes were
+//! spread once before ([`activations`]).
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | [`plan`] | units of work, heavy ones first |
-//! | [`weights`] | a slab of a tile of rows: decoded and turned |
+//! | [`lanes`] | blocks of many rows, a row a lane: one decoder per type |
+//! | [`weights`] | a slab of a tile of rows, decoded |
 //! | [`activations`] | routed rows: codes as words, scales and sums as f32 |
+//! | [`row`] | one routed row: weights are multiplied as they are decoded |
 //! | [`tile`] | the kernel: integer sums, then the order of `docs/numerics.md` |
 
 mod activations;
+mod lanes;
 mod plan;
+mod row;
 mod tile;
 mod weights;
 
@@ -33,8 +37,9 @@ use crate::scratch::Bytes;
 use crate::simd::{Simd, WithSimd};
 use activations::{Activations, RoutedRows, Source};
 use plan::{Plan, Unit};
+use row::{MOST_ROWS, OneRow};
 use tile::{Kernels, StoreTile};
-use weights::{Decoder, WeightTile};
+use weights::{Decoder, TileRows, WeightTile};
 
 /// Values of k that a tile of weight rows is decoded for at a time: the
 /// largest block.
@@ -87,10 +92,12 @@ struct Launch<'a, S: Simd> {
     simd: S,
     decoder: Decoder<S>,
     kernels: Kernels<S>,
+    one: OneRow<S>,
     activations: Activations<'a>,
     weights: &'a [u8],
     weight_rows: usize,
     cols: usize,
+    row_bytes: usize,
     row_stride: usize,
     expert_stride: usize,
     dst: Parts<'a, f32>,
@@ -112,6 +119,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
         Plan::new(parts, bounds, weights.rows(), weights.cols(), tile_rows, shared.threads());
     let decoder = dispatch!(weights.ty(), F => Decoder::<S>::of::<F>());
     let kernels = dispatch!(weights.ty(), F => Kernels::<S>::of::<F>());
+    let one = dispatch!(weights.ty(), F => OneRow::<S>::of::<F>());
     let dst_stride = op.dst().stride();
     let mut dst = op.dst().data();
     let dst = memory::values_mut(&mut dst)?;
@@ -120,6 +128,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             simd,
             decoder,
             kernels,
+            one,
             activations: Activations {
                 blocks: memory::values(q8.data()),
                 rows: q8.rows(),
@@ -129,6 +138,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             weights: memory::values(weights.data()),
             weight_rows: weights.rows(),
             cols: weights.cols(),
+            row_bytes: weights.ty().row_bytes(weights.cols())?,
             row_stride: weights.row_stride(),
             expert_stride: weights.expert_stride(),
             dst: Parts::new(dst),
@@ -138,6 +148,7 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             let mut worker = shared.workers.take();
             worker.held = None;
             worker.rows.reserve(shared, plan.most_rows(), q8.cols(), launch.kernels.shape)?;
+            worker.weights.size(tile_rows, launch.kernels.shape);
             shared.reserve(&mut worker.acc, plan.most_rows() * tile_rows)?;
             Ok(worker)
         };
@@ -147,20 +158,29 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
 
 impl<S: Simd> Launch<'_, S> {
     fn unit(&self, unit: &Unit, worker: &mut Worker) {
+        let one = unit.rows.len() == 1;
         if worker.held.as_ref() != Some(&unit.rows) {
-            worker.rows.spread(self.simd, &self.activations, unit.rows.clone(), self.kernels.shape);
+            let shape = if one { self.one.shape } else { self.kernels.shape };
+            worker.rows.spread(self.simd, &self.activations, unit.rows.clone(), shape);
             worker.held = Some(unit.rows.clone());
         }
         let expert = &self.weights[unit.expert * self.expert_stride..];
         let tile_rows = VECTORS * S::LANES;
         for first in unit.weight_rows.clone().step_by(tile_rows) {
             let count = tile_rows.min(self.weight_rows - first);
+            let rows = &expert[first * self.row_stride..];
+            let rows = TileRows::new(rows, self.row_stride, self.row_bytes, count);
+            if one {
+                let mut acc = [0.0; MOST_ROWS];
+                self.one.run(self.simd, &rows, &worker.rows, self.cols, &mut acc);
+                self.store(&acc[..tile_rows], unit, first, count);
+                continue;
+            }
             worker.acc.clear();
             worker.acc.resize(unit.rows.len() * tile_rows, 0.0);
             for slab in 0..self.cols.div_ceil(SLAB) {
                 let values = SLAB.min(self.cols - slab * SLAB);
-                let rows = &expert[first * self.row_stride..];
-                worker.weights.decode(self, rows, count, slab, values);
+                self.decoder.run(self.simd, &mut worker.weights, &rows, slab, values);
                 self.kernels.run(
                     self.simd,
                     &worker.weights,
@@ -170,14 +190,19 @@ impl<S: Simd> Launch<'_, S> {
                     &mut worker.acc,
                 );
             }
-            self.simd.run(StoreTile {
-                acc: &worker.acc,
-                tile_rows,
-                count,
-                dst: self.dst,
-                at: unit.rows.start * self.dst_stride + first,
-                stride: self.dst_stride,
-            });
+            self.store(&worker.acc, unit, first, count);
         }
+    }
+
+    /// Stores the sums of `count` weight rows from `first` on.
+    fn store(&self, acc: &[f32], unit: &Unit, first: usize, count: usize) {
+        self.simd.run(StoreTile {
+            acc,
+            tile_rows: VECTORS * S::LANES,
+            count,
+            dst: self.dst,
+            at: unit.rows.start * self.dst_stride + first,
+            stride: self.dst_stride,
+        });
     }
 }

@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use strata_core::Layout;
-use strata_core::format::Format;
 use strata_core::numerics::canonical;
 
-use super::activations::{RoutedRows, SCALES};
+use super::activations::{RoutedRows, SCALES, WORDS};
+use super::lanes::{Codes, Lanes};
 use super::weights::WeightTile;
 use super::{SLAB, VECTORS};
 use crate::isa::Work;
@@ -19,34 +19,64 @@ pub(super) struct Shape {
     pub layout: Layout,
     /// Values per scale of the weights.
     pub group: usize,
-    /// Values per sum of integers: 32, or a whole group of 16.
+    /// Values per sum of integers: 32, or 16 where scales or sub-scales are of so many.
+    pub run: usize,
+    /// Values per integer sub-scale; 0 for none.
     pub sub: usize,
     /// Values per minimum; 0 for none.
     pub min: usize,
-    /// Whether words hold four bytes instead of two i16.
-    pub narrow: bool,
+    /// What stored codes are more than the integers.
+    pub offset: i32,
+    /// See [`Lanes::STEP`].
+    pub step: usize,
+    /// Values whose products are summed from one start on: a run, or what fits two i16.
+    pub part: usize,
+    /// Whether sums start as two i16.
+    pub halves: bool,
+    /// The most routed rows at a time: sums of runs and sums over them, both in registers.
+    pub rows: usize,
 }
 
 impl Shape {
-    pub(super) const fn of<S: Simd, F: Format>() -> Self {
-        // Q8_0 reaches 128, but only as -128, which a byte holds.
-        let bytes =
-            F::MAX_IW <= S::NARROW || (F::MAX_IW == 128 && F::BYTES == 34 && S::NARROW == 127);
+    pub(super) const fn of<S: Simd, F: Lanes>() -> Self {
+        let sub = match F::SUB_SCALE {
+            Some(values) => values,
+            None => 0,
+        };
+        let run = if F::GROUP == 16 || sub == 16 { 16 } else { 32 };
         Self {
             layout: F::LAYOUT,
             group: F::GROUP,
-            sub: if F::GROUP < 32 { F::GROUP } else { 32 },
+            run,
+            sub,
             min: match F::MIN_GROUP {
                 Some(values) => values,
                 None => 0,
             },
-            narrow: bytes,
+            offset: Codes::<F>::offset::<S>(),
+            step: F::STEP,
+            part: 4 * Codes::<F>::words::<S>(run),
+            halves: S::HALVES && F::MOST.is_some(),
+            rows: match Codes::<F>::words::<S>(run) {
+                ..8 if S::HALVES && F::MOST.is_some() => S::ROWS - 1,
+                ..8 if S::BYTES => S::ROWS - 2,
+                _ => S::ROWS,
+            },
         }
     }
 
-    /// Words of a slab of one row.
-    pub(super) const fn words(self) -> usize {
-        if self.narrow { SLAB / 4 } else { SLAB / 2 }
+    /// The same where one routed row meets blocks as they are decoded: sums start once for each run.
+    pub(super) const fn one<S: Simd, F: Lanes>() -> Self {
+        let shape = Self::of::<S, F>();
+        Self { part: shape.run, halves: shape.halves && shape.part == shape.run, ..shape }
+    }
+
+    /// Sub-scales in a slab of one row.
+    pub(super) const fn subs(self) -> usize {
+        match self.sub {
+            0 => 0,
+            values => SLAB / values,
+        }
     }
 
     /// Minimums, and sums of activations, in a slab of one row.
@@ -55,6 +85,11 @@ impl Shape {
             0 => 0,
             values => SLAB / values,
         }
+    }
+
+    /// Starts of sums of integers in a slab of one row.
+    pub(super) const fn starts(self) -> usize {
+        SLAB / self.part
     }
 }
 
@@ -68,28 +103,19 @@ pub(super) struct Kernels<S: Simd> {
 const MOST: usize = 6;
 
 impl<S: Simd> Kernels<S> {
-    pub(super) fn of<F: Format>() -> Self {
-        let shape = Shape::of::<S, F>();
-        let by_count = match (shape.group, shape.min, shape.narrow) {
-            (16, 0, false) => by_count::<S, 16, 0, false>(),
-            (32, 0, false) => by_count::<S, 32, 0, false>(),
-            (32, 32, false) => by_count::<S, 32, 32, false>(),
-            (64, 0, false) => by_count::<S, 64, 0, false>(),
-            (128, 0, false) => by_count::<S, 128, 0, false>(),
-            (256, 0, false) => by_count::<S, 256, 0, false>(),
-            (256, 16, false) => by_count::<S, 256, 16, false>(),
-            (256, 32, false) => by_count::<S, 256, 32, false>(),
-            (16, 0, true) => by_count::<S, 16, 0, true>(),
-            (32, 0, true) => by_count::<S, 32, 0, true>(),
-            (32, 32, true) => by_count::<S, 32, 32, true>(),
-            (64, 0, true) => by_count::<S, 64, 0, true>(),
-            (128, 0, true) => by_count::<S, 128, 0, true>(),
-            (256, 0, true) => by_count::<S, 256, 0, true>(),
-            (256, 16, true) => by_count::<S, 256, 16, true>(),
-            (256, 32, true) => by_count::<S, 256, 32, true>(),
-            _ => unreachable!("no weight type has groups and minimums of {shape:?}"),
-        };
-        Self { shape, by_count }
+    pub(super) fn of<F: Lanes>() -> Self {
+        fn call<S: Simd, F: Lanes, const N: usize>(simd: S, args: Args<'_>) {
+            simd.run(Kernel::<S, F, N> { args, types: PhantomData });
+        }
+        let by_count = [
+            call::<S, F, 1>,
+            call::<S, F, 2>,
+            call::<S, F, 3>,
+            call::<S, F, 4>,
+            call::<S, F, 5>,
+            call::<S, F, 6>,
+        ];
+        Self { shape: Shape::of::<S, F>(), by_count }
     }
 
     /// Adds a slab to the sums of all routed rows.
@@ -105,8 +131,7 @@ impl<S: Simd> Kernels<S> {
         let (shape, count) = (self.shape, rows.count);
         let tile_rows = VECTORS * S::LANES;
         // As few steps as there can be, all of about one size.
-        let most = if shape.narrow { S::NARROW_ROWS } else { S::WIDE_ROWS };
-        let steps = count.div_ceil(most);
+        let steps = count.div_ceil(shape.rows);
         let (size, larger) = (count / steps, count % steps);
         let mut first = 0;
         for step in 0..steps {
@@ -114,11 +139,12 @@ impl<S: Simd> Kernels<S> {
             let at = slab * count + first;
             let args = Args {
                 weights,
-                codes: &rows.codes[at * shape.words()..][..n * shape.words()],
+                codes: &rows.codes[at * WORDS..][..n * WORDS],
                 scales: &rows.scales[at * SCALES..][..n * SCALES],
+                starts: &rows.starts[at * shape.starts()..][..n * shape.starts()],
                 sums: &rows.sums[at * shape.sums()..][..n * shape.sums()],
                 values,
-                sub_words: shape.words() * shape.sub / SLAB,
+                run_words: shape.run / 4,
                 acc: &mut acc[first * tile_rows..][..n * tile_rows],
             };
             (self.by_count[n - 1])(simd, args);
@@ -128,140 +154,175 @@ impl<S: Simd> Kernels<S> {
 }
 
 /// What a kernel is called with; slices are as long as its rows need.
-pub(super) struct Args<'a> {
+struct Args<'a> {
     weights: &'a WeightTile,
     codes: &'a [u32],
     scales: &'a [f32],
+    starts: &'a [u32],
     sums: &'a [f32],
     /// Values of this slab: 256, or fewer in the last.
     values: usize,
-    /// Words of a sub-block of one row. The kernel could know; but a loop over
-    /// narrow words of known length is unrolled whole, and its operands spilled.
-    sub_words: usize,
+    /// Words of a run. The kernel could know; but with sixteen registers a loop of known length is
+    /// unrolled whole, and its operands spilled.
+    run_words: usize,
     acc: &'a mut [f32],
 }
 
-fn by_count<S: Simd, const GROUP: usize, const MIN: usize, const NARROW: bool>()
--> [fn(S, Args<'_>); MOST] {
-    fn call<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW: bool>(
-        simd: S,
-        args: Args<'_>,
-    ) {
-        simd.run(Kernel::<S, N, GROUP, MIN, NARROW> { args, simd: PhantomData });
-    }
-    [
-        call::<S, 1, GROUP, MIN, NARROW>,
-        call::<S, 2, GROUP, MIN, NARROW>,
-        call::<S, 3, GROUP, MIN, NARROW>,
-        call::<S, 4, GROUP, MIN, NARROW>,
-        call::<S, 5, GROUP, MIN, NARROW>,
-        call::<S, 6, GROUP, MIN, NARROW>,
-    ]
-}
-
 /// `N` routed rows times `VECTORS` vectors of weight rows.
-struct Kernel<'a, S, const N: usize, const GROUP: usize, const MIN: usize, const NARROW: bool> {
+struct Kernel<'a, S, F, const N: usize> {
     args: Args<'a>,
-    simd: PhantomData<S>,
+    types: PhantomData<(S, F)>,
 }
 
-impl<S: Simd, const N: usize, const GROUP: usize, const MIN: usize, const NARROW: bool> Work
-    for Kernel<'_, S, N, GROUP, MIN, NARROW>
-{
+impl<S: Simd, F: Lanes, const N: usize> Work for Kernel<'_, S, F, N> {
     type Output = ();
 
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // n and v index registers and memory alike
     fn run(self) {
-        let Args { weights, codes, scales, sums, values, sub_words, acc } = self.args;
+        let Args { weights, codes, scales, starts, sums, values, run_words, acc } = self.args;
+        let shape = const { Shape::of::<S, F>() };
         let rows = VECTORS * S::LANES;
-        let sub = if GROUP < 32 { GROUP } else { 32 };
-        let step = if NARROW { 4 } else { 2 };
-        let row_words = SLAB / step;
-        let row_sums = match MIN {
-            0 => 0,
-            values => SLAB / values,
-        };
-        assert!(values <= SLAB && values.is_multiple_of(sub) && sub_words <= sub / step);
-        assert!(weights.words.len() == rows * row_words);
-        assert!(!NARROW || weights.start.len() >= rows * (SLAB / sub));
-        assert!(weights.dw.len() == rows * (SLAB / GROUP));
-        assert!(weights.mn.len() == rows * row_sums && weights.dm.len() >= weights.dw.len());
-        assert!(codes.len() == N * row_words && scales.len() == N * SCALES);
-        assert!(sums.len() == N * row_sums && acc.len() == N * rows);
-        let (words, start) = (weights.words.as_ptr(), weights.start.as_ptr());
-        let (dw, mn, dm) = (weights.dw.as_ptr(), weights.mn.as_ptr(), weights.dm.as_ptr());
-        let (codes, scales, sums) = (codes.as_ptr(), scales.as_ptr(), sums.as_ptr());
+        let run_words = if S::HALVES { run_words } else { shape.run / 4 };
+        assert!(run_words <= shape.run / 4);
+        assert!(values <= SLAB && values.is_multiple_of(32) && weights.has(rows, shape));
+        assert!(codes.len() == N * WORDS && scales.len() == N * SCALES);
+        assert!(starts.len() == N * shape.starts() && sums.len() == N * shape.sums());
+        assert!(acc.len() == N * rows);
+        let (words, codes) = (weights.words.as_ptr(), codes.as_ptr());
+        let (dw, sub) = (weights.dw.as_ptr(), weights.sub.as_ptr());
+        let (mn, dm) = (weights.mn.as_ptr(), weights.dm.as_ptr());
+        let (scales, sums, starts) = (scales.as_ptr(), sums.as_ptr(), starts.as_ptr());
         let acc = acc.as_mut_ptr();
 
-        // SAFETY: this is inside a `run` of S. Every pointer below stays inside its slice: sub-blocks
-        // s < values / sub <= SLAB / sub, groups and minimums follow from s, rows v * LANES end at
-        // `rows`, routed rows n < N, and the assertions above say how long each slice is.
+        // SAFETY: this is inside a `run` of S. Every pointer below stays inside its slice: values
+        // below SLAB have their words, runs, scales, groups and minimums by the assertions above,
+        // rows v * LANES end at `rows`, and there are N routed rows.
         unsafe {
             let mut t = [[S::zero(); VECTORS]; N];
-            for s in 0..values / sub {
+            for value in (0..values).step_by(32) {
+                let mut total = [[S::zero(); VECTORS]; N];
                 let mut isum = [[S::zero_i(); VECTORS]; N];
-                if NARROW {
-                    for v in 0..VECTORS {
-                        let first = S::load_i(start.add(s * rows + v * S::LANES).cast());
-                        for isum in &mut isum {
-                            isum[v] = first;
+                for run in value / shape.run..(value + 32) / shape.run {
+                    // Sums of halves are multiplied by sub-scales on their way to i32.
+                    let sub_at = |v: usize| run * shape.run / shape.sub * rows + v * S::LANES;
+                    let mut scale = [S::splat_i(0x0001_0001); VECTORS];
+                    if S::HALVES && shape.sub > 0 {
+                        for v in 0..VECTORS {
+                            scale[v] = S::load_i(sub.add(sub_at(v)));
                         }
                     }
-                }
-                if NARROW {
-                    for pair in s * sub_words / 2..(s + 1) * sub_words / 2 {
-                        let word = 2 * pair;
-                        let mut w = [[S::zero_i(); 2]; VECTORS];
-                        for v in 0..VECTORS {
-                            let at = words.add(word * rows + v * S::LANES);
-                            w[v] = [S::load_i(at), S::load_i(at.add(rows))];
+                    if !S::HALVES || shape.group == 16 {
+                        isum = [[S::zero_i(); VECTORS]; N];
+                    }
+                    let first = run * shape.run / 4;
+                    let start = |n: usize, word: usize| {
+                        S::splat_i(*starts.add(n * shape.starts() + 4 * word / shape.part))
+                    };
+                    if Codes::<F>::signed::<S>() {
+                        for word in first..first + run_words {
+                            for v in 0..VECTORS {
+                                let w = S::load_i(words.add(word * rows + v * S::LANES));
+                                for n in 0..N {
+                                    let x = S::splat_i(*codes.add(n * WORDS + word));
+                                    isum[n][v] = S::dot_signed(isum[n][v], w, x, scale[v]);
+                                }
+                            }
+                        }
+                    } else if shape.part == shape.run {
+                        let mut s = [[S::zero_i(); VECTORS]; N];
+                        for n in 0..N {
+                            s[n] = [start(n, first); VECTORS];
+                        }
+                        for word in first..first + run_words {
+                            let mut w = [S::zero_i(); VECTORS];
+                            for v in 0..VECTORS {
+                                w[v] = S::load_i(words.add(word * rows + v * S::LANES));
+                            }
+                            for n in 0..N {
+                                let x = S::splat_i(*codes.add(n * WORDS + word));
+                                for v in 0..VECTORS {
+                                    s[n][v] = S::dot_add(s[n][v], w[v], x);
+                                }
+                            }
                         }
                         for n in 0..N {
-                            let at = codes.add(n * row_words + word);
-                            let x = [S::splat_i(*at), S::splat_i(*at.add(1))];
                             for v in 0..VECTORS {
-                                isum[n][v] = S::dot_narrow(isum[n][v], w[v], x);
+                                isum[n][v] = S::dot_end(isum[n][v], s[n][v], scale[v]);
+                            }
+                        }
+                    } else {
+                        // Two words at a time, or the sums of all parts would not fit the registers.
+                        for first in (first..first + run_words).step_by(2) {
+                            let mut w = [[S::zero_i(); 2]; VECTORS];
+                            for v in 0..VECTORS {
+                                let at = words.add(first * rows + v * S::LANES);
+                                w[v] = [S::load_i(at), S::load_i(at.add(rows))];
+                            }
+                            for n in 0..N {
+                                let x = codes.add(n * WORDS + first);
+                                let x = [S::splat_i(*x), S::splat_i(*x.add(1))];
+                                let from = start(n, first);
+                                for v in 0..VECTORS {
+                                    let one = S::dot_add(from, w[v][0], x[0]);
+                                    let s = S::dot_add(one, w[v][1], x[1]);
+                                    isum[n][v] = S::dot_end(isum[n][v], s, scale[v]);
+                                }
                             }
                         }
                     }
-                } else {
-                    for word in s * sub / 2..(s + 1) * sub / 2 {
-                        let mut w = [S::zero_i(); VECTORS];
-                        for v in 0..VECTORS {
-                            w[v] = S::load_i(words.add(word * rows + v * S::LANES));
+                    for v in 0..VECTORS {
+                        // Products and sums of integers below 2^24: exact.
+                        if !S::HALVES && shape.sub > 0 {
+                            let scale = S::load(sub.add(sub_at(v)).cast());
+                            for n in 0..N {
+                                let sum = S::convert(isum[n][v]);
+                                total[n][v] = S::fma(sum, scale, total[n][v]);
+                            }
+                        } else {
+                            for n in 0..N {
+                                total[n][v] = S::convert(isum[n][v]);
+                            }
                         }
+                    }
+                    if shape.group == 16 {
                         for n in 0..N {
-                            let x = S::splat_i(*codes.add(n * row_words + word));
+                            let d = S::splat(*scales.add(n * SCALES + value / 32));
                             for v in 0..VECTORS {
-                                isum[n][v] = S::dot_wide(isum[n][v], w[v], x);
+                                let to = acc.add(n * rows + v * S::LANES);
+                                let scale = S::load(dw.add(run * rows + v * S::LANES));
+                                let t = S::fma(total[n][v], d, S::zero());
+                                S::store(to, S::fma(t, scale, S::load(to)));
                             }
                         }
                     }
                 }
-                let first_of_group = (s * sub) % GROUP == 0;
-                for n in 0..N {
-                    let d = S::splat(*scales.add(n * SCALES + s * sub / 32));
-                    for v in 0..VECTORS {
-                        let before = if first_of_group { S::zero() } else { t[n][v] };
-                        t[n][v] = S::fma(S::convert(isum[n][v]), d, before);
-                    }
-                }
-                if ((s + 1) * sub) % GROUP != 0 {
+                if shape.group == 16 {
                     continue;
                 }
-                let g = s * sub / GROUP;
+                let first_of_group = value % shape.group == 0;
+                for n in 0..N {
+                    let d = S::splat(*scales.add(n * SCALES + value / 32));
+                    for v in 0..VECTORS {
+                        let before = if first_of_group { S::zero() } else { t[n][v] };
+                        t[n][v] = S::fma(total[n][v], d, before);
+                    }
+                }
+                if (value + 32) % shape.group != 0 {
+                    continue;
+                }
+                let g = value / shape.group;
                 for v in 0..VECTORS {
                     let lane = v * S::LANES;
                     let scale = S::load(dw.add(g * rows + lane));
                     for n in 0..N {
                         let to = acc.add(n * rows + lane);
                         let mut sum = S::fma(t[n][v], scale, S::load(to));
-                        if let Some(per_group) = GROUP.checked_div(MIN) {
+                        if let Some(per_group) = shape.group.checked_div(shape.min) {
                             let mut u = S::zero();
                             for m in g * per_group..(g + 1) * per_group {
                                 let minimum = S::load(mn.add(m * rows + lane));
-                                u = S::fma(minimum, S::splat(*sums.add(n * row_sums + m)), u);
+                                u = S::fma(minimum, S::splat(*sums.add(n * shape.sums() + m)), u);
                             }
                             sum = S::fma(u, S::load(dm.add(g * rows + lane)), sum);
                         }

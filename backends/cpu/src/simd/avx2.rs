@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use strata_core::numerics::NAN_F32;
 
-use super::{BELOW_HALF, Simd};
+use super::{BELOW_HALF, MOST_LANES, Simd};
 use crate::isa::{Cpu, Isa, Work, run_avx2};
 
 /// See [`Simd`]: made only where the machine has AVX2, FMA and F16C.
@@ -25,10 +25,9 @@ unsafe impl Simd for Avx2 {
     type I = __m256i;
     type F = __m256;
     const LANES: usize = 8;
-    // Four products with u8 stay within i16: 4 * 255 * 31 = 31620.
-    const NARROW: i32 = 31;
-    const WIDE_ROWS: usize = 6;
-    const NARROW_ROWS: usize = 4;
+    const BYTES: bool = false;
+    const HALVES: bool = true;
+    const ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         unsafe { run_avx2(work) }
@@ -65,12 +64,116 @@ unsafe impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
         unsafe {
-            let first = _mm256_maddubs_epi16(x[0], w[0]);
-            let fours = _mm256_add_epi16(first, _mm256_maddubs_epi16(x[1], w[1]));
-            _mm256_add_epi32(acc, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)))
+            let twos = _mm256_maddubs_epi16(x, w);
+            _mm256_add_epi32(acc, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, x)) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, scale: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(sums, scale)) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, scale: Self::I) -> Self::I {
+        // Two products of magnitudes up to 128 and 127 stay within i16.
+        unsafe {
+            let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+            _mm256_add_epi32(acc, _mm256_madd_epi16(twos, scale))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4] {
+        unsafe {
+            // Two rows to a register, one of each half; then words change places within the halves.
+            let mut r = [_mm256_setzero_si256(); 4];
+            for (i, r) in r.iter_mut().enumerate() {
+                let row = |n: usize| _mm_loadu_si128(rows[i + 4 * n].add(at).cast());
+                *r = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1));
+            }
+            let (a, b) = (_mm256_unpacklo_epi32(r[0], r[1]), _mm256_unpackhi_epi32(r[0], r[1]));
+            let (c, d) = (_mm256_unpacklo_epi32(r[2], r[3]), _mm256_unpackhi_epi32(r[2], r[3]));
+            [
+                _mm256_unpacklo_epi64(a, c),
+                _mm256_unpackhi_epi64(a, c),
+                _mm256_unpacklo_epi64(b, d),
+                _mm256_unpackhi_epi64(b, d),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_or_si256(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn shr(v: Self::I, bits: u32) -> Self::I {
+        unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits as i32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn shl(v: Self::I, bits: u32) -> Self::I {
+        unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(bits as i32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_bytes(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi8(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_bytes(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_sub_epi8(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], v: Self::I) -> Self::I {
+        unsafe {
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), v)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bit_bytes(v: Self::I, word: usize) -> Self::I {
+        unsafe {
+            // The byte that holds the four bits, in all four bytes of its lane.
+            let from = (word / 2) as i32 * 0x0101_0101;
+            let [a, b, c, d] = [0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c].map(|lane| from + lane);
+            let bytes = _mm256_shuffle_epi8(v, _mm256_setr_epi32(a, b, c, d, a, b, c, d));
+            let bits = if word.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010u32 };
+            let bits = _mm256_set1_epi32(bits as i32);
+            _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self::F {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
     }
 
     #[inline(always)]

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
 use super::avx2::{code_sums, codes, f16_bits, largest, sum_32, sums_16, transpose_8x8};
+use super::{MOST_LANES, Simd};
 use crate::isa::{Cpu, Isa, Work, run_avx512};
 
 /// See [`Simd`]: made only where the machine has AVX-512 with VNNI.
@@ -24,9 +24,9 @@ unsafe impl Simd for Avx512 {
     type I = __m512i;
     type F = __m512;
     const LANES: usize = 16;
-    const NARROW: i32 = 127;
-    const WIDE_ROWS: usize = 6;
-    const NARROW_ROWS: usize = 6;
+    const BYTES: bool = true;
+    const HALVES: bool = false;
+    const ROWS: usize = 6;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         unsafe { run_avx512(work) }
@@ -63,13 +63,119 @@ unsafe impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
-        unsafe { _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(acc, x[0], w[0]), x[1], w[1]) }
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(acc, x, w) }
     }
 
     #[inline(always)]
-    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        unsafe { _mm512_dpbusd_epi32(acc, x, w) }
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(sums, w, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, _: Self::I) -> Self::I {
+        unsafe { _mm512_add_epi32(acc, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, _: Self::I) -> Self::I {
+        // w as u8 is 256 more where it is negative; 128 more everywhere can be taken off again.
+        unsafe {
+            let bias = _mm512_set1_epi8(-128);
+            let off = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bias, x);
+            _mm512_sub_epi32(_mm512_dpbusd_epi32(acc, _mm512_xor_si512(w, bias), x), off)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4] {
+        unsafe {
+            // Four rows to a register, each four from its own; then words change places within the
+            // quarters.
+            let mut r = [_mm512_setzero_si512(); 4];
+            for (i, r) in r.iter_mut().enumerate() {
+                let row = |n: usize| _mm_loadu_si128(rows[i + 4 * n].add(at).cast());
+                let low = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(row(0)), row(1));
+                *r = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(low, row(2)), row(3));
+            }
+            let (a, b) = (_mm512_unpacklo_epi32(r[0], r[1]), _mm512_unpackhi_epi32(r[0], r[1]));
+            let (c, d) = (_mm512_unpacklo_epi32(r[2], r[3]), _mm512_unpackhi_epi32(r[2], r[3]));
+            [
+                _mm512_unpacklo_epi64(a, c),
+                _mm512_unpackhi_epi64(a, c),
+                _mm512_unpacklo_epi64(b, d),
+                _mm512_unpackhi_epi64(b, d),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn shr(v: Self::I, bits: u32) -> Self::I {
+        unsafe { _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits as i32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn shl(v: Self::I, bits: u32) -> Self::I {
+        unsafe { _mm512_sll_epi32(v, _mm_cvtsi32_si128(bits as i32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_bytes(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_add_epi8(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_bytes(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_sub_epi8(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], v: Self::I) -> Self::I {
+        unsafe {
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bit_bytes(v: Self::I, word: usize) -> Self::I {
+        unsafe {
+            // The byte that holds the four bits, in all four bytes of its lane.
+            let from = (word / 2) as i32 * 0x0101_0101;
+            let [a, b, c, d] = [0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c].map(|lane| from + lane);
+            let bytes = _mm512_shuffle_epi8(v, _mm512_set4_epi32(d, c, b, a));
+            let bits = _mm512_set1_epi32(if word.is_multiple_of(2) {
+                0x0804_0201
+            } else {
+                0x8040_2010u32 as i32
+            });
+            _mm512_movm_epi8(_mm512_test_epi8_mask(bytes, bits))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
     }
 
     #[inline(always)]

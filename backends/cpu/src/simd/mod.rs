@@ -21,9 +21,8 @@ const BELOW_HALF: f32 = 0.499_999_97;
 
 /// A value of this type is the proof that the machine has its instructions.
 ///
-/// A lane is a weight row. Words of 32 bits hold the weights or activations of
-/// one row next to each other in k: two i16 (*wide*), or four bytes
-/// (*narrow*: weights i8, activations u8).
+/// A lane is a row of weights, keys or values. Words of 32 bits hold what is next to each other in
+/// k of one row: four bytes, or two i16.
 ///
 /// # Safety
 /// The methods that are not `run` may be called only inside a `run` of the
@@ -37,15 +36,15 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Vectors of `LANES` f32.
     type F: Copy;
-    /// Rows of a vector.
+    /// Rows of a vector, at most [`MOST_LANES`].
     const LANES: usize;
-    /// The largest integer weight that [`dot_narrow`](Self::dot_narrow) takes;
-    /// 0 where there is no such instruction.
-    const NARROW: i32;
-    /// The most routed rows whose sums fit the registers, with wide words.
-    const WIDE_ROWS: usize;
-    /// The same with narrow words.
-    const NARROW_ROWS: usize;
+    /// Whether [`dot_bytes`](Self::dot_bytes) is one instruction; weights of eight bits are then unsigned.
+    const BYTES: bool;
+    /// Whether [`dot_add`](Self::dot_add) sums in two i16 of a lane, which wrap. Starts are then two i16,
+    /// sub-scales are twice the same i16, and [`dot_end`](Self::dot_end) multiplies by them.
+    const HALVES: bool;
+    /// The most routed rows whose sums fit the registers.
+    const ROWS: usize;
 
     /// Runs `work` as compiled for these instructions.
     fn run<W: Work>(self, work: W) -> W::Output;
@@ -62,14 +61,43 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn sub_i(a: Self::I, b: Self::I) -> Self::I;
     /// `acc` plus the sum of the products of two i16 in each lane.
     unsafe fn dot_wide(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
-    /// `acc` plus the sum of the products of eight i8 of `w` and u8 of `x` in each lane.
-    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I;
-    /// The same with four of each.
-    #[inline(always)]
-    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
-        // SAFETY: the caller's.
-        unsafe { Self::dot_narrow(acc, [w, Self::zero_i()], [x, Self::zero_i()]) }
-    }
+    /// `acc` plus the sum of the products of four i8 of `w` and u8 of `x` in each lane.
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I;
+
+    /// `sums` plus the products of four u8 of `w`, at most 128, and i8 of `x` in each lane: two i16 of sums, or
+    /// one i32.
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// `acc` plus `sums` of [`dot_add`](Self::dot_add), where [`HALVES`](Self::HALVES) times `scale`. Each of the
+    /// halves, when all is added, is an i16: [`depth`].
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, scale: Self::I) -> Self::I;
+    /// `acc` plus the sum of the products of four i8 each, where [`HALVES`](Self::HALVES) times `scale`, and where
+    /// not [`BYTES`](Self::BYTES); those of `x` are not -128.
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, scale: Self::I) -> Self::I;
+
+    /// Sixteen bytes of every lane's row from byte `at`, as four vectors of words.
+    unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4];
+    /// Bits of both.
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
+    /// Bits of either.
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    /// Bits of one.
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I;
+    /// Words shifted to the right, zeros from the left.
+    unsafe fn shr(v: Self::I, bits: u32) -> Self::I;
+    /// Words shifted to the left.
+    unsafe fn shl(v: Self::I, bits: u32) -> Self::I;
+    /// `a + b` of words.
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    /// `a + b` of bytes.
+    unsafe fn add_bytes(a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b` of bytes.
+    unsafe fn sub_bytes(a: Self::I, b: Self::I) -> Self::I;
+    /// The entries of `table` that bytes of `v`, at most 15, name.
+    unsafe fn lookup(table: &[u8; 16], v: Self::I) -> Self::I;
+    /// Bytes of ones where bits `4 * word..4 * word + 4` of a lane are set.
+    unsafe fn bit_bytes(v: Self::I, word: usize) -> Self::I;
+    /// `LANES` f16, widened.
+    unsafe fn load_f16(from: *const u16) -> Self::F;
 
     /// Zeros.
     unsafe fn zero() -> Self::F;
@@ -101,6 +129,33 @@ pub(crate) unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn code_sums(codes: &[[u8; 32]; 4]) -> [i32; 8];
     /// f32 to f16 bits: nearest even, overflow to infinity, canonical NaN.
     unsafe fn f16_bits(x: [f32; 8]) -> [u16; 8];
+}
+
+/// The most lanes of a vector.
+pub(crate) const MOST_LANES: usize = 16;
+
+/// Asks for the line of memory at `at`, wherever it points to.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; every x86-64 has it, and no address is wrong.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// How many words of bytes of magnitudes up to `most` can be summed in two i16: products of two bytes with
+/// codes of at most 127 go to each.
+pub(crate) const fn depth(most: i32) -> usize {
+    match i16::MAX as i32 / (2 * 127 * most) {
+        8.. => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    }
 }
 
 /// A loop to be compiled once per instruction set, with its vectors.

@@ -1,6 +1,6 @@
 //! Plain Rust, for any target; the compiler makes vectors of it where it can.
 
-use super::{BELOW_HALF, Simd};
+use super::{BELOW_HALF, MOST_LANES, Simd};
 use crate::isa::Work;
 
 /// Arrays of eight.
@@ -12,9 +12,9 @@ unsafe impl Simd for Plain {
     type I = [i32; 8];
     type F = [f32; 8];
     const LANES: usize = 8;
-    const NARROW: i32 = 0;
-    const WIDE_ROWS: usize = 4;
-    const NARROW_ROWS: usize = 4;
+    const BYTES: bool = false;
+    const HALVES: bool = false;
+    const ROWS: usize = 4;
 
     fn run<W: Work>(self, work: W) -> W::Output {
         work.run()
@@ -58,17 +58,95 @@ unsafe impl Simd for Plain {
     }
 
     #[inline(always)]
-    unsafe fn dot_narrow(acc: Self::I, w: [Self::I; 2], x: [Self::I; 2]) -> Self::I {
-        let mut acc = acc;
-        for (w, x) in w.into_iter().zip(x) {
-            for l in 0..8 {
-                let (w, x) = (w[l].to_ne_bytes(), x[l].to_ne_bytes());
-                for i in 0..4 {
-                    acc[l] += i32::from(w[i] as i8) * i32::from(x[i]);
-                }
-            }
-        }
-        acc
+    unsafe fn dot_bytes(acc: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        // SAFETY: any lanes.
+        unsafe { Self::dot_add(acc, x, w) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_add(sums: Self::I, w: Self::I, x: Self::I) -> Self::I {
+        dot(sums, w, x, |w| w & 0xff)
+    }
+
+    #[inline(always)]
+    unsafe fn dot_end(acc: Self::I, sums: Self::I, _: Self::I) -> Self::I {
+        std::array::from_fn(|l| acc[l] + sums[l])
+    }
+
+    #[inline(always)]
+    unsafe fn dot_signed(acc: Self::I, w: Self::I, x: Self::I, _: Self::I) -> Self::I {
+        dot(acc, w, x, |w| i32::from(w as i8))
+    }
+
+    #[inline(always)]
+    unsafe fn turn(rows: &[*const u8; MOST_LANES], at: usize) -> [Self::I; 4] {
+        std::array::from_fn(|word| {
+            std::array::from_fn(|l| {
+                // SAFETY: good for sixteen bytes by the trait's contract.
+                let bytes = unsafe { rows[l].add(at + 4 * word).cast::<[u8; 4]>().read() };
+                i32::from_le_bytes(bytes)
+            })
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|l| a[l] & b[l])
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|l| a[l] | b[l])
+    }
+
+    #[inline(always)]
+    unsafe fn xor(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|l| a[l] ^ b[l])
+    }
+
+    #[inline(always)]
+    unsafe fn shr(v: Self::I, bits: u32) -> Self::I {
+        v.map(|v| (v as u32 >> bits) as i32)
+    }
+
+    #[inline(always)]
+    unsafe fn shl(v: Self::I, bits: u32) -> Self::I {
+        v.map(|v| v << bits)
+    }
+
+    #[inline(always)]
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|l| a[l].wrapping_add(b[l]))
+    }
+
+    #[inline(always)]
+    unsafe fn add_bytes(a: Self::I, b: Self::I) -> Self::I {
+        bytes(a, b, u8::wrapping_add)
+    }
+
+    #[inline(always)]
+    unsafe fn sub_bytes(a: Self::I, b: Self::I) -> Self::I {
+        bytes(a, b, u8::wrapping_sub)
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], v: Self::I) -> Self::I {
+        bytes(v, v, |v, _| table[usize::from(v & 15)])
+    }
+
+    #[inline(always)]
+    unsafe fn bit_bytes(v: Self::I, word: usize) -> Self::I {
+        v.map(|v| {
+            let bits = (v as u32 >> (4 * word)) & 15;
+            i32::from_le_bytes(std::array::from_fn(|i| if bits >> i & 1 == 0 { 0 } else { 0xff }))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self::F {
+        // SAFETY: good for eight values by the trait's contract.
+        let bits = unsafe { from.cast::<[u16; 8]>().read_unaligned() };
+        bits.map(strata_core::format::scale::f16)
     }
 
     #[inline(always)]
@@ -153,4 +231,24 @@ unsafe impl Simd for Plain {
 
 fn sums_of_four(x: &[f32; 32]) -> [f32; 8] {
     std::array::from_fn(|i| ((x[4 * i] + x[4 * i + 1]) + x[4 * i + 2]) + x[4 * i + 3])
+}
+
+/// Products of bytes of `w`, widened by `wide`, and i8 of `x`.
+#[inline(always)]
+fn dot(acc: [i32; 8], w: [i32; 8], x: [i32; 8], wide: impl Fn(i32) -> i32) -> [i32; 8] {
+    std::array::from_fn(|l| {
+        let mut sum = acc[l];
+        for byte in 0..4 {
+            sum += wide(w[l] >> (8 * byte)) * i32::from((x[l] >> (8 * byte)) as i8);
+        }
+        sum
+    })
+}
+
+#[inline(always)]
+fn bytes(a: [i32; 8], b: [i32; 8], of: impl Fn(u8, u8) -> u8) -> [i32; 8] {
+    std::array::from_fn(|l| {
+        let (a, b) = (a[l].to_ne_bytes(), b[l].to_ne_bytes());
+        i32::from_ne_bytes(std::array::from_fn(|i| of(a[i], b[i])))
+    })
 }
