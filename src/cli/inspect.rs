@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use strata::backend::Backend;
 use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo, TensorType};
+use strata::model::config::{Config, Mixer};
 use strata::{Device, WeightType};
-use strata_model::config::{Config, Mixer};
 
 use super::model::{self, Layer};
 use super::report::{self, bytes};
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Outcome {
                     Ok(config) => json!({
                         "error": null,
                         "mixers": mixers(config).collect::<Vec<_>>(),
-                        "skipped": config.skipped.iter().collect::<BTreeMap<_, _>>(),
+                        "skipped": config.skipped.iter().cloned().collect::<BTreeMap<_, _>>(),
                         "unread": config.unread,
                     }),
                     Err(error) => json!({ "error": error }),
