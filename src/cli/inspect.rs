@@ -1,10 +1,12 @@
-//! `strata inspect`: the expert tensors of a model.
+//! `strata inspect`: the expert tensors of a model, and what is computed of the whole.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use strata::backend::Backend;
-use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo};
+use strata::gguf::{FfnRole, Gguf, GgufFile, TensorInfo, TensorType};
+use strata::model::config::{Config, Mixer};
 use strata::{Device, WeightType};
 
 use super::model::{self, Layer};
@@ -13,7 +15,8 @@ use super::{Outcome, print, print_json};
 
 /// List the expert tensors of a GGUF model by block: types, shapes, sizes, and which
 /// backends of this machine multiply them. Dense networks are listed where a block has
-/// no experts: `prefill --split-dense` runs them as some.
+/// no experts: `prefill --split-dense` runs them as some. One line says what `generate`,
+/// `logits` and `score` compute of the whole model.
 #[derive(clap::Args)]
 pub struct Args {
     /// The model; of a split one, any part
@@ -50,6 +53,7 @@ pub fn run(args: &Args) -> Outcome {
         let described = described.map_err(|error| error.to_string());
         blocks.push(Block { number, experts, described, tensors });
     }
+    let whole = whole(&gguf);
     match args.json {
         true => {
             let blocks: Vec<Value> = blocks.iter().map(|block| block.json(&backends)).collect();
@@ -61,11 +65,71 @@ pub fn run(args: &Args) -> Outcome {
                 "tensors": gguf.tensors().count(),
                 "experts": meta.experts,
                 "experts_used": meta.used,
+                "whole": match &whole {
+                    Ok(config) => json!({
+                        "error": null,
+                        "mixers": mixers(config).collect::<Vec<_>>(),
+                        "skipped": config.skipped.iter().cloned().collect::<BTreeMap<_, _>>(),
+                        "unread": config.unread,
+                    }),
+                    Err(error) => json!({ "error": error }),
+                },
                 "blocks": blocks,
             }))
         }
-        false => print(&text(&gguf, &meta.architecture, &blocks, &backends)),
+        false => print(&text(&gguf, &meta.architecture, &whole, &blocks, &backends)),
     }
+}
+
+/// What `generate`, `logits` and `score` compute of a file, or why they do not.
+fn whole(gguf: &Gguf) -> Result<Config, String> {
+    let config = Config::load(gguf, None).map_err(|error| error.to_string())?;
+    let used = |name: &str| !config.skipped.iter().any(|(skipped, _)| skipped == name);
+    for tensor in gguf.tensors().filter(|tensor| used(tensor.name())) {
+        let ty = tensor.tensor_type();
+        let float = matches!(ty, TensorType::F32 | TensorType::F16 | TensorType::BF16);
+        if !float && ty.weight().is_none() {
+            let name = tensor.name().escape_debug();
+            return Err(format!("tensor {name}: {ty} is neither F32, F16, BF16 nor quantized"));
+        }
+    }
+    Ok(config)
+}
+
+/// What mixes the tokens of each block.
+fn mixers(config: &Config) -> impl Iterator<Item = &'static str> {
+    config.layers.iter().map(|layer| match layer.mixer {
+        Mixer::Attention(_) => "attention",
+        Mixer::Mla(_) => "attention over a compressed row",
+        Mixer::DeltaNet(_) => "gated delta net",
+        Mixer::ShortConv(_) => "short convolution",
+    })
+}
+
+/// The same in a line.
+fn whole_line(whole: &Result<Config, String>) -> String {
+    let config = match whole {
+        Ok(config) => config,
+        Err(error) => return format!("as a whole model: not computed: {error}"),
+    };
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for mixer in mixers(config) {
+        match kinds.iter_mut().find(|(kind, _)| *kind == mixer) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((mixer, 1)),
+        }
+    }
+    let kinds: Vec<String> =
+        kinds.iter().map(|(kind, count)| format!("{count} of {kind}")).collect();
+    let mut line = format!("as a whole model: blocks: {}", kinds.join(", "));
+    for (what, count) in
+        [("tensors left out", config.skipped.len()), ("keys not read", config.unread.len())]
+    {
+        if count > 0 {
+            line.push_str(&format!("; {count} {what}"));
+        }
+    }
+    line
 }
 
 struct Block<'a> {
@@ -118,6 +182,7 @@ impl Block<'_> {
 fn text(
     gguf: &Gguf,
     architecture: &str,
+    whole: &Result<Config, String>,
     blocks: &[Block<'_>],
     backends: &[Box<dyn Backend>],
 ) -> String {
@@ -130,6 +195,8 @@ fn text(
         gguf.parts().len(),
         if gguf.parts().len() == 1 { "" } else { "s" }
     );
+    text.push_str(&whole_line(whole));
+    text.push('\n');
     if blocks.is_empty() {
         text.push_str("no feed-forward tensors\n");
     }

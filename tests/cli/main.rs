@@ -2,6 +2,10 @@
 
 mod bench;
 mod errors;
+/// Small models of every architecture, as the tests of `strata-model` write them.
+#[allow(dead_code)] // not all of it is used here
+#[path = "../../model/tests/made/every.rs"]
+mod every;
 mod help;
 #[cfg(unix)]
 mod limits;

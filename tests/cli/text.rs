@@ -1,6 +1,7 @@
 //! Whole models: text in, text out.
 
-use super::support::{Folder, command, ended, strata};
+use super::every;
+use super::support::{Folder, Model, command, ended, strata};
 
 #[test]
 fn what_cannot_be_meant_is_wrong_usage() {
@@ -12,6 +13,32 @@ fn what_cannot_be_meant_is_wrong_usage() {
     strata("generate --model x --prompt a -n -1").fails(2, "--tokens");
     strata("generate --model no-such-file.gguf --prompt a").fails(1, "no-such-file.gguf");
     strata("logits --model no-such-file.gguf --prompt a").fails(1, "no-such-file.gguf");
+}
+
+#[test]
+fn inspect_says_what_logits_computes() {
+    let folder = Folder::new();
+    for (form, line) in [
+        ("llama", "3 of attention"),
+        ("deepseek2", "3 of attention over a compressed row"),
+        ("lfm2moe", "2 of short convolution, 1 of attention"),
+        ("qwen3next:old", "2 of gated delta net, 2 of attention"),
+    ] {
+        let path = folder.write("whole.gguf", &every::write(form, false));
+        let text = strata(&format!("inspect {path}")).ok();
+        let said = text.lines().nth(1).unwrap_or_default();
+        let blocks = said.strip_prefix("as a whole model: blocks: ").unwrap_or(said);
+        // What follows is what of the file is not used.
+        assert_eq!(blocks.split(';').next(), Some(line), "{text}");
+        let report = strata(&format!("inspect {path} --json")).json();
+        assert!(report["whole"]["error"].is_null(), "{report}");
+        strata(&format!("logits --backend cpu --model {path} --token-ids 1,2,3")).ok();
+    }
+    // A layer of experts is no model.
+    let path = Model::default().write(&folder, "layer.gguf");
+    let text = strata(&format!("inspect {path}")).ok();
+    assert!(text.contains("as a whole model: not computed: qwen3moe."), "{text}");
+    strata(&format!("logits --backend cpu --model {path} --token-ids 1")).fails(1, "qwen3moe.");
 }
 
 /// Needs a model: says so where there is none.
