@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, BackendKind, Checked, DeviceId, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw,
-    RawEvent, RawMut, StreamState,
+    Backend, BackendKind, Checked, Counters, Counts, DeviceId, DeviceInfo, HostBytes, Mark, Memory,
+    MemoryInfo, Raw, RawEvent, RawMut, StreamState,
 };
 use strata_core::q8_1::BLOCK_BYTES;
 use strata_core::{Error, Result, host_memory};
@@ -42,6 +42,7 @@ pub(crate) struct Shared {
     info: DeviceInfo,
     pub(crate) cpu: Cpu,
     threads: usize,
+    counters: Counters,
     /// Helpers of the calling thread; rayon's global pool where there is none.
     pool: Option<rayon::ThreadPool>,
     /// For products.
@@ -96,6 +97,7 @@ impl CpuBackend {
             info,
             cpu,
             threads,
+            counters: Counters::default(),
             pool,
             workers: Scratch::default(),
             attention: Scratch::default(),
@@ -117,6 +119,12 @@ impl CpuBackend {
     /// Threads that work on a launch.
     pub fn threads(&self) -> usize {
         self.shared.threads
+    }
+
+    /// What was done so far through this handle and its forks; what threads work in is
+    /// [`scratch`](Backend::scratch).
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.counts()
     }
 }
 
@@ -260,6 +268,7 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
+        self.shared.counters.allocation();
         self.shared.free(*bytes)?;
         match CpuMemory::zeroed(*bytes) {
             Some(memory) => Ok(Box::new(memory)),
@@ -272,11 +281,13 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
+        self.shared.counters.copy();
         memory::bytes_mut(dst.into_inner())?.copy_from_slice(src);
         Ok(())
     }
 
     fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
+        self.shared.counters.copy();
         dst.copy_from_slice(memory::bytes(*src));
         Ok(())
     }
@@ -287,6 +298,7 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        self.shared.counters.copy();
         let (from, to) = (memory::bytes(*src), memory::bytes_mut(dst.into_inner())?);
         let piece = from.len().div_ceil(self.shared.threads()).max(COPY_PIECE);
         let to = Parts::new(to);

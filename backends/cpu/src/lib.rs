@@ -17,6 +17,7 @@
 //! # Ok::<(), strata_core::Error>(())
 //! ```
 
+mod adopt;
 mod attention;
 mod control;
 mod device;

@@ -19,6 +19,43 @@ pub(crate) enum CpuMemory {
     Owned(Allocation),
     /// The caller's bytes, used where they are and never written.
     Imported(HostBytes),
+    /// Another's memory, read and written where it is.
+    Adopted(Adopted),
+}
+
+/// Memory of another, and what keeps it.
+pub(crate) struct Adopted {
+    start: NonNull<u8>,
+    bytes: usize,
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: as of `Allocation`: who may touch which bytes when is decided by the buffer's borrows.
+unsafe impl Send for Adopted {}
+// SAFETY: as above.
+unsafe impl Sync for Adopted {}
+
+impl Adopted {
+    /// # Safety
+    /// So many bytes lie at `start` and stay until `owner` is dropped.
+    pub(crate) unsafe fn new(
+        start: NonNull<u8>,
+        bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { start, bytes, _owner: owner }
+    }
+
+    /// Where a region begins.
+    ///
+    /// # Panics
+    /// Where it does not lie inside: as of an [`Allocation`].
+    fn region(&self, offset: usize, bytes: usize) -> *mut u8 {
+        let inside = offset <= self.bytes && bytes <= self.bytes - offset;
+        assert!(inside, "memory as long as its buffer");
+        // SAFETY: not past the end, as was just checked.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
 }
 
 impl Memory for CpuMemory {
@@ -94,6 +131,10 @@ pub(crate) fn bytes(raw: Raw<'_>) -> &[u8] {
         CpuMemory::Owned(memory) => unsafe {
             slice::from_raw_parts(memory.region(raw.offset(), raw.bytes()), raw.bytes())
         },
+        // SAFETY: as above, of memory that the caller of `adopt` vouches for.
+        CpuMemory::Adopted(memory) => unsafe {
+            slice::from_raw_parts(memory.region(raw.offset(), raw.bytes()), raw.bytes())
+        },
     }
 }
 
@@ -113,12 +154,17 @@ pub(crate) fn bytes_mut(raw: RawMut<'_>) -> Result<&mut [u8]> {
         CpuMemory::Owned(memory) => Ok(unsafe {
             slice::from_raw_parts_mut(memory.region(raw.offset(), raw.bytes()), raw.bytes())
         }),
+        // SAFETY: as above, of memory that the caller of `adopt` vouches for.
+        CpuMemory::Adopted(memory) => Ok(unsafe {
+            slice::from_raw_parts_mut(memory.region(raw.offset(), raw.bytes()), raw.bytes())
+        }),
     }
 }
 
 /// The values of a view.
 pub(crate) fn values<T: Pod>(slice: Slice<'_, T>) -> &[T] {
-    // Only u8 buffers are ever imported; the others start at a multiple of ALIGN.
+    // Only u8 buffers are ever imported; adopted ones are aligned for their values, the others
+    // start at a multiple of ALIGN.
     bytemuck::cast_slice(bytes(slice.raw()))
 }
 

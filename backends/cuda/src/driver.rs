@@ -166,29 +166,17 @@ impl Driver for CudaDriver {
         self.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(memory.as_ptr().cast()) })
     }
 
-    unsafe fn copy_in(
-        &self,
-        stream: StreamHandle,
-        to: u64,
-        from: *const u8,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_in(&self, stream: StreamHandle, to: u64, from: *const [u8]) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's.
-        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, raw(stream)) };
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), from.len(), raw(stream)) };
         self.check("cuMemcpyHtoDAsync", result)
     }
 
-    unsafe fn copy_out(
-        &self,
-        stream: StreamHandle,
-        to: *mut u8,
-        from: u64,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_out(&self, stream: StreamHandle, to: *mut [u8], from: u64) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's.
-        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, raw(stream)) };
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, to.len(), raw(stream)) };
         self.check("cuMemcpyDtoHAsync", result)
     }
 
@@ -368,16 +356,10 @@ impl Driver for CudaDriver {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    unsafe fn launch(
-        &self,
-        stream: StreamHandle,
-        kernel: KernelHandle,
-        Launch { blocks, threads, shared }: Launch,
-        args: *const c_void,
-        _: usize,
-    ) -> Result<()> {
+    unsafe fn launch(&self, stream: StreamHandle, launch: Launch, args: *const [u8]) -> Result<()> {
         self.enter()?;
-        let mut params = [args.cast_mut()];
+        let Launch { kernel, blocks, threads, shared } = launch;
+        let mut params = [args.cast::<c_void>().cast_mut()];
         // SAFETY: the kernel has one parameter, which is copied before the call
         // returns; the driver checks the launch against the device's limits.
         let result = unsafe {

@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use strata_core::Result;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
-    StreamState,
+    Backend, Checked, Counts, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent,
+    RawMut, StreamState,
 };
 
 use crate::device::Device;
@@ -30,18 +29,6 @@ pub struct GpuBackend<D: Driver> {
     staging: RefCell<Staging<D>>,
     /// Memory of launches that need some; they follow each other in the stream.
     scratch: RefCell<Option<DeviceMemory>>,
-}
-
-/// What all handles of a device did so far, in calls: none of it is work of a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Memory taken, from the driver or from what was kept.
-    pub allocations: u64,
-    /// Copies to, from and on the device.
-    pub copies: u64,
-    /// Waits of the host for a stream.
-    pub waits: u64,
 }
 
 impl<D: Driver> GpuBackend<D> {
@@ -67,12 +54,7 @@ impl<D: Driver> GpuBackend<D> {
 
     /// What was done so far on the device, through all its handles.
     pub fn counts(&self) -> Counts {
-        let counters = &self.gpu().counters;
-        Counts {
-            allocations: counters.allocations.load(Ordering::Relaxed),
-            copies: counters.copies.load(Ordering::Relaxed),
-            waits: counters.waits.load(Ordering::Relaxed),
-        }
+        self.gpu().counters.counts()
     }
 
     pub(crate) fn gpu(&self) -> &Arc<Device<D>> {

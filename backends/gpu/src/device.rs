@@ -1,9 +1,8 @@
 //! Devices: which there are, and what the handles on one share.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use strata_core::backend::{DeviceInfo, MemoryInfo};
+use strata_core::backend::{Counters, DeviceInfo, MemoryInfo};
 use strata_core::{Error, Result};
 
 use crate::driver::Driver;
@@ -80,14 +79,6 @@ pub(crate) struct Device<D: Driver> {
     pub(crate) driver: Arc<D>,
 }
 
-/// What the handles of a device did so far.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) allocations: AtomicU64,
-    pub(crate) copies: AtomicU64,
-    pub(crate) waits: AtomicU64,
-}
-
 impl<D: Driver> Device<D> {
     /// The device, opened once however often it is asked for.
     pub(crate) fn open(index: u32) -> Result<Arc<Self>> {
@@ -138,7 +129,7 @@ impl<D: Driver> Device<D> {
 
     /// Memory that no stream uses.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory> {
-        self.counters.allocations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.counters.allocation();
         self.reap();
         if let Some(block) = self.pool.alloc(bytes)? {
             return Ok(DeviceMemory::new(Arc::<Self>::clone(self), block));

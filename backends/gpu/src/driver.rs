@@ -34,9 +34,11 @@ handles! {
     KernelHandle
 }
 
-/// How a kernel is launched.
+/// A kernel, and how it is launched.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
+    /// The kernel.
+    pub kernel: KernelHandle,
     /// Blocks, in one row; at least one.
     pub blocks: u32,
     /// Threads of a block.
@@ -134,15 +136,9 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Those of the driver; part of the copy may be under way.
     ///
     /// # Safety
-    /// So many bytes at `to` are memory of this device; those at `from` stay as they are until
+    /// As many bytes at `to` are memory of this device; those at `from` stay as they are until
     /// the stream has passed this point.
-    unsafe fn copy_in(
-        &self,
-        stream: StreamHandle,
-        to: u64,
-        from: *const u8,
-        bytes: usize,
-    ) -> Result<()>;
+    unsafe fn copy_in(&self, stream: StreamHandle, to: u64, from: *const [u8]) -> Result<()>;
 
     /// Copies from an address to the host, in stream order.
     ///
@@ -150,15 +146,9 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Those of the driver; part of the copy may be under way.
     ///
     /// # Safety
-    /// So many bytes at `from` are memory of this device; those at `to` are written until the
+    /// As many bytes at `from` are memory of this device; those at `to` are written until the
     /// stream has passed this point.
-    unsafe fn copy_out(
-        &self,
-        stream: StreamHandle,
-        to: *mut u8,
-        from: u64,
-        bytes: usize,
-    ) -> Result<()>;
+    unsafe fn copy_out(&self, stream: StreamHandle, to: *mut [u8], from: u64) -> Result<()>;
 
     /// Copies from one address to another, in stream order.
     ///
@@ -287,7 +277,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Those of the driver.
     fn prepare(&self, kernel: KernelHandle, threads: u32, shared: u32) -> Result<u32>;
 
-    /// Launches a kernel of one argument, which has so many bytes.
+    /// Launches a kernel of one argument, which has these bytes.
     ///
     /// # Errors
     /// Those of the driver.
@@ -295,12 +285,5 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// # Safety
     /// The kernel takes what is at `args`, and what that says holds: addresses in it are of
     /// this device's memory, as large as its sizes say.
-    unsafe fn launch(
-        &self,
-        stream: StreamHandle,
-        kernel: KernelHandle,
-        launch: Launch,
-        args: *const c_void,
-        bytes: usize,
-    ) -> Result<()>;
+    unsafe fn launch(&self, stream: StreamHandle, launch: Launch, args: *const [u8]) -> Result<()>;
 }

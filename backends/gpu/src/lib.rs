@@ -21,7 +21,7 @@ pub mod steps;
 mod stream;
 
 pub use args::Layout;
-pub use backend::{Counts, GpuBackend};
+pub use backend::GpuBackend;
 pub use device::{Opened, best, devices};
 pub use driver::{Driver, EventHandle, ImageHandle, KernelHandle, Launch, StreamHandle};
 pub use options::GpuOptions;

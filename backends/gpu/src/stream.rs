@@ -83,7 +83,7 @@ impl<D: Driver> Stream<D> {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.device.counters.waits.fetch_add(1, Ordering::Relaxed);
+        self.device.counters.wait();
         self.driver().wait_stream(self.handle)
     }
 
@@ -93,9 +93,9 @@ impl<D: Driver> Stream<D> {
     /// The bytes behind `to` are device memory of this device, and `from` stays
     /// as it is until the stream has passed this point.
     pub(crate) unsafe fn copy_in(&self, to: u64, from: &[u8]) -> Result<()> {
-        self.device.counters.copies.fetch_add(1, Ordering::Relaxed);
+        self.device.counters.copy();
         // SAFETY: as the caller promises.
-        unsafe { self.driver().copy_in(self.handle, to, from.as_ptr(), from.len()) }
+        unsafe { self.driver().copy_in(self.handle, to, from) }
     }
 
     /// Copies from an address, and waits for it.
@@ -103,10 +103,9 @@ impl<D: Driver> Stream<D> {
     /// # Safety
     /// The bytes behind `from` are device memory of this device.
     pub(crate) unsafe fn copy_out(&self, to: &mut [u8], from: u64) -> Result<()> {
-        self.device.counters.copies.fetch_add(1, Ordering::Relaxed);
+        self.device.counters.copy();
         // SAFETY: as the caller promises; `to` is borrowed until the wait below ends.
-        let copied =
-            unsafe { self.driver().copy_out(self.handle, to.as_mut_ptr(), from, to.len()) };
+        let copied = unsafe { self.driver().copy_out(self.handle, to, from) };
         // Also after an error: nothing may still write to `to` when this returns.
         copied.and(self.synchronize())
     }
@@ -116,7 +115,7 @@ impl<D: Driver> Stream<D> {
     /// # Safety
     /// The `len` bytes behind both are device memory of this device.
     pub(crate) unsafe fn copy(&self, to: u64, from: u64, len: usize) -> Result<()> {
-        self.device.counters.copies.fetch_add(1, Ordering::Relaxed);
+        self.device.counters.copy();
         // SAFETY: as the caller promises.
         unsafe { self.driver().copy(self.handle, to, from, len) }
     }
@@ -150,11 +149,11 @@ impl<D: Driver> Stream<D> {
             let detail = format!("{blocks} blocks, at most {MAX_BLOCKS} can be launched");
             return Err(self.device.error("launching a kernel", detail));
         }
-        let Kernel { handle, threads, shared, .. } = *kernel;
-        let launch = Launch { blocks: blocks as u32, threads, shared };
-        let args = std::ptr::from_ref(args).cast();
+        let Kernel { handle: kernel, threads, shared, .. } = *kernel;
+        let launch = Launch { kernel, blocks: blocks as u32, threads, shared };
+        let args = std::ptr::slice_from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
         // SAFETY: as the caller promises.
-        unsafe { self.driver().launch(self.handle, handle, launch, args, size_of::<A>()) }
+        unsafe { self.driver().launch(self.handle, launch, args) }
     }
 
     /// An event at this point.

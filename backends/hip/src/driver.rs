@@ -122,31 +122,19 @@ impl Driver for HipDriver {
         self.check("hipHostFree", unsafe { sys::hipHostFree(memory.as_ptr().cast()) })
     }
 
-    unsafe fn copy_in(
-        &self,
-        stream: StreamHandle,
-        to: u64,
-        from: *const u8,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_in(&self, stream: StreamHandle, to: u64, from: *const [u8]) -> Result<()> {
         self.enter()?;
         let kind = sys::hipMemcpyKind_hipMemcpyHostToDevice;
-        let to = to as *mut c_void;
+        let (to, bytes) = (to as *mut c_void, from.len());
         // SAFETY: the caller's.
         let code = unsafe { sys::hipMemcpyAsync(to, from.cast(), bytes, kind, raw(stream)) };
         self.check("hipMemcpyAsync (to the device)", code)
     }
 
-    unsafe fn copy_out(
-        &self,
-        stream: StreamHandle,
-        to: *mut u8,
-        from: u64,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_out(&self, stream: StreamHandle, to: *mut [u8], from: u64) -> Result<()> {
         self.enter()?;
         let kind = sys::hipMemcpyKind_hipMemcpyDeviceToHost;
-        let from = from as *const c_void;
+        let (from, bytes) = (from as *const c_void, to.len());
         // SAFETY: the caller's.
         let code = unsafe { sys::hipMemcpyAsync(to.cast(), from, bytes, kind, raw(stream)) };
         self.check("hipMemcpyAsync (from the device)", code)
@@ -317,16 +305,10 @@ impl Driver for HipDriver {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    unsafe fn launch(
-        &self,
-        stream: StreamHandle,
-        kernel: KernelHandle,
-        Launch { blocks, threads, shared }: Launch,
-        args: *const c_void,
-        _: usize,
-    ) -> Result<()> {
+    unsafe fn launch(&self, stream: StreamHandle, launch: Launch, args: *const [u8]) -> Result<()> {
         self.enter()?;
-        let mut params = [args.cast_mut()];
+        let Launch { kernel, blocks, threads, shared } = launch;
+        let mut params = [args.cast::<c_void>().cast_mut()];
         // SAFETY: the kernel has one parameter, which is copied before the call
         // returns; the runtime checks the launch against the device's limits.
         let code = unsafe {

@@ -3,7 +3,7 @@
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use hip_sys as sys;
 use libloading::Library as Opened;
@@ -59,13 +59,10 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Finds the library and checks its version, once.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] with what is missing and what to do.
+    /// Finds the library and checks its version, once; where it cannot, says what to do.
     pub(crate) fn get() -> Result<Self> {
-        static STATE: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
-        STATE.get_or_init(Self::find).clone().map_err(unavailable)
+        static FOUND: LazyLock<std::result::Result<Library, String>> = LazyLock::new(Library::find);
+        FOUND.clone().map_err(unavailable)
     }
 
     fn find() -> std::result::Result<Self, String> {

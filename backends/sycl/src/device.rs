@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent, RawMut,
-    StreamState,
+    Backend, Checked, Counts, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Raw, RawEvent,
+    RawMut, StreamState,
 };
 use strata_core::{Error, Result};
 use sycl_bindgen::{Event, Queue};
@@ -52,6 +52,11 @@ impl SyclBackend {
     /// Sub-group sizes that the device has, ascending.
     pub fn sub_group_sizes(&self) -> &[u32] {
         &self.shared.device.sub_group_sizes
+    }
+
+    /// What was done so far on the device, through all its handles.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.counts()
     }
 
     pub(crate) fn error(&self, call: &'static str, e: sycl_bindgen::Error) -> Error {
@@ -131,6 +136,7 @@ unsafe impl Backend for SyclBackend {
     }
 
     fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
+        self.shared.counters.copy();
         // SAFETY: core has checked that the region lies inside its buffer and is as long as
         // `dst`; the wait below ends the copy before either can go.
         unsafe { self.queue().copy(dst.as_mut_ptr().cast(), pointer(*src), dst.len() as u64) }
@@ -145,6 +151,7 @@ unsafe impl Backend for SyclBackend {
     }
 
     fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
+        self.shared.counters.copy();
         // SAFETY: core has checked both regions, and their memory outlives what is submitted.
         unsafe { self.queue().copy(pointer_mut(&dst), pointer(*src), dst.bytes() as u64) }
             .map_err(|e| self.error("copy", e))
@@ -184,12 +191,14 @@ impl SyclBackend {
     /// Waits for all that was submitted.
     fn finish(&self) -> Result<()> {
         self.shared.dismiss();
+        self.shared.counters.wait();
         self.queue().wait().map_err(|e| self.error("synchronize", e))
     }
 
     fn copy_in(&self, to: *mut core::ffi::c_void, src: &[u8]) -> Result<()> {
         let mut to = to;
         for chunk in src.chunks(UPLOAD_CHUNK) {
+            self.shared.counters.copy();
             // SAFETY: `to` has room for all of `src`, as core or the allocation above has made
             // sure; the wait ends the copy before `src` can change.
             unsafe { self.queue().copy(to, chunk.as_ptr().cast(), chunk.len() as u64) }

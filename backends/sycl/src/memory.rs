@@ -134,6 +134,7 @@ impl Shared {
 
     /// Allocates, from the pool where it has something that fits.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<SyclMemory> {
+        self.counters.allocation();
         let asked = bytes as u64;
         let exhausted = |this: &Self| match this.memory() {
             Ok(MemoryInfo { free, .. }) if asked <= free && asked > this.device.max_allocation => {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use strata_core::backend::DeviceInfo;
+use strata_core::backend::{Counters, DeviceInfo};
 use strata_core::{Error, Result};
 use strata_kernels_sycl::Form;
 use sycl_bindgen::{Device, Event, Kind, Queue, Runtime, UsmBuffer};
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) base: Queue,
     pub(crate) pool: Pool<UsmBuffer, Event>,
     pub(crate) kernels: Kernels,
+    pub(crate) counters: Counters,
     streams: Mutex<Vec<Weak<Stream>>>,
     /// Owners of adopted memory, until the streams have passed its last use.
     guests: Mutex<Vec<(Owner, Vec<Event>)>>,
@@ -89,6 +90,7 @@ impl Shared {
             base,
             pool,
             kernels: Kernels::default(),
+            counters: Counters::default(),
             streams: Mutex::default(),
             guests: Mutex::default(),
             lost: OnceLock::new(),

@@ -41,6 +41,8 @@ pub(super) struct Recipe {
     /// Whether experts have gates.
     pub gates: bool,
     pub clamp: Clamp,
+    /// The experts' limit is the shared expert's too, where the file has none for it.
+    pub one_limit: bool,
     /// The router reads another input than the experts, which the caller hands in.
     pub own_input: bool,
     /// Weights multiply the experts' inputs.
@@ -51,6 +53,8 @@ pub(super) struct Recipe {
     pub halved: bool,
     /// `router_logit_softcapping`, where the file has it, caps the scores.
     pub softcap: bool,
+    /// Groups are worth their two best experts with softmax too.
+    pub groups_by_two: bool,
     /// `.scale`s of weights count whatever their type; else those of NVFP4 alone, whose blocks mean
     /// nothing without.
     pub scaled: bool,
@@ -71,11 +75,13 @@ const BASE: Recipe = Recipe {
     activation: Activation::SwiGlu,
     gates: true,
     clamp: Clamp::Behind,
+    one_limit: false,
     own_input: false,
     weigh_input: false,
     dense_beside: false,
     halved: false,
     softcap: false,
+    groups_by_two: false,
     scaled: false,
 };
 const SIGMOID_BASE: Recipe =
@@ -105,7 +111,13 @@ const EXPERTS: [(&str, Experts); 63] = [
     ("deepseek32", SIGMOID_SCALED),
     (
         "deepseek4",
-        Ok(Recipe { gating: Gating::SqrtSoftplus, clamp: Clamp::Before, ..SIGMOID_BASE }),
+        Ok(Recipe {
+            gating: Gating::SqrtSoftplus,
+            normalised: Normalised::Key(true),
+            clamp: Clamp::Before,
+            one_limit: true,
+            ..SIGMOID_BASE
+        }),
     ),
     ("dflash", Err("a draft for another model, whose activations it reads")),
     ("dots1", SIGMOID),
@@ -133,7 +145,7 @@ const EXPERTS: [(&str, Experts); 63] = [
     ),
     ("glm-dsa", SIGMOID_SCALED),
     ("glm4moe", SIGMOID),
-    ("glm5-next", LIMITED),
+    ("glm5-next", Ok(Recipe { clamp: Clamp::Before, one_limit: true, ..SIGMOID_BASE })),
     (
         "gpt-oss",
         Ok(Recipe {
@@ -161,12 +173,20 @@ const EXPERTS: [(&str, Experts); 63] = [
     ),
     ("grovemoe", Err("further experts for groups of experts")),
     ("hunyuan-moe", NORMALISED),
-    ("hy_v3", SIGMOID_SCALED),
+    ("hy_v3", Ok(Recipe { normalised: Normalised::Key(true), scaled: true, ..SIGMOID_BASE })),
     ("hy_v4", LIMITED),
     ("jamba", NOT_NORMALISED),
     ("kimi-k3", Err("a latent space around experts, with a norm")),
     ("kimi-linear", SIGMOID_NORMALISED),
-    ("laguna", SIGMOID),
+    (
+        "laguna",
+        Ok(Recipe {
+            normalised: Normalised::Key(true),
+            sum: PLAIN_SUM,
+            softcap: true,
+            ..SIGMOID_BASE
+        }),
+    ),
     (
         "lfm2moe",
         Ok(Recipe {
@@ -199,9 +219,17 @@ const EXPERTS: [(&str, Experts); 63] = [
         "minimax-m2",
         Ok(Recipe { normalised: Normalised::Fixed(true), sum: PLAIN_SUM, ..SIGMOID_BASE }),
     ),
-    ("minimax-m3", Ok(Recipe { activation: OAI, ..SIGMOID_BASE })),
+    (
+        "minimax-m3",
+        Ok(Recipe {
+            normalised: Normalised::Key(true),
+            sum: PLAIN_SUM,
+            activation: OAI,
+            ..SIGMOID_BASE
+        }),
+    ),
     ("mistral3", SCALED),
-    ("mistral4", NOT_NORMALISED),
+    ("mistral4", Ok(Recipe { normalised: Normalised::Key(false), groups_by_two: true, ..BASE })),
     (
         "nemotron_h_moe",
         Ok(Recipe {

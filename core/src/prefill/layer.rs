@@ -67,6 +67,24 @@ impl Tensor {
         Ok(Self { data, ty, experts, rows, cols, strides })
     }
 
+    /// Bytes that are on a device already, adopted ones for instance: experts one after the
+    /// other, rows without gaps.
+    ///
+    /// # Errors
+    /// As [`Weights::dense`].
+    pub fn on_device(
+        what: &str,
+        data: Buffer<u8>,
+        ty: WeightType,
+        experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let strides = Strides::dense(what, ty, rows, cols)?;
+        Weights::strided(what, &data, ty, experts, rows, cols, strides)?;
+        Ok(Self { data, ty, experts, rows, cols, strides })
+    }
+
     /// The weights, for a product.
     pub fn weights(&self) -> Weights<'_> {
         let Self { data, ty, experts, rows, cols, strides } = self;
@@ -189,20 +207,25 @@ impl Router {
         width: usize,
     ) -> Result<Self> {
         if Some(weights.len()) != experts.checked_mul(width) {
-            return Err(Error::invalid(
-                "router",
-                format!("{} values", weights.len()),
-                format!("{experts} experts x {width}"),
-            ));
+            return Err(Self::other_length(weights.len(), experts, width));
         }
-        Ok(Self {
-            weights: backend.from_slice(weights)?,
-            width,
-            experts,
-            score_bias: None,
-            selection_bias: None,
-            own_input: false,
-        })
+        Self::on_device(backend.from_slice(weights)?, experts, width)
+    }
+
+    /// Weights that are on a device already, adopted ones for instance.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the length differs.
+    pub fn on_device(weights: Buffer<f32>, experts: usize, width: usize) -> Result<Self> {
+        if Some(weights.len()) != experts.checked_mul(width) {
+            return Err(Self::other_length(weights.len(), experts, width));
+        }
+        let (score_bias, selection_bias) = (None, None);
+        Ok(Self { weights, width, experts, score_bias, selection_bias, own_input: false })
+    }
+
+    fn other_length(given: usize, experts: usize, width: usize) -> Error {
+        Error::invalid("router", format!("{given} values"), format!("{experts} experts x {width}"))
     }
 
     /// With a bias on the scores, and one that only the choice sees; a value per expert each.

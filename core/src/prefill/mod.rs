@@ -22,6 +22,6 @@ pub use layer::{ExpertOptions, GateUpWeights, MoeLayer, Router, SharedExpert, Te
 pub use load::{LoadProgress, load_dense, load_moe, load_planned, tensor_f32};
 pub use options::{Chunk, Options, QuantMode};
 pub use plan::{MoePlan, plan_dense, plan_moe};
-pub use synthetic::{Synthetic, normals, try_normals};
+pub use synthetic::{Synthetic, SyntheticWeights, normals, try_normals};
 pub use timing::{Phase, PhaseTime, Timings};
 pub use workspace::Workspace;

@@ -326,7 +326,7 @@ impl Of<'_> {
         })?;
         // Those with softmax score a group by its best expert, those with sigmoid by two.
         let score = match gating {
-            routing::Gating::Softmax => GroupScore::Max,
+            routing::Gating::Softmax if !self.recipe.groups_by_two => GroupScore::Max,
             _ => GroupScore::TopTwo,
         };
         Ok(Some(Groups { count: small(count), used: small(used), score }))
@@ -389,7 +389,7 @@ impl Of<'_> {
         let up = self.scale("ffn_up_shexp", &shared.up)?;
         // One key says both where the files of an architecture have but one.
         let limit = match self.gguf.value(&self.key("swiglu_clamp_shexp")).is_none()
-            && self.recipe.gating == routing::Gating::SqrtSoftplus
+            && self.recipe.one_limit
         {
             true => "swiglu_clamp_exp",
             false => "swiglu_clamp_shexp",

@@ -190,6 +190,28 @@ fn forms() -> Vec<Form> {
                 ..shared
             },
         ),
+        named(
+            "glm5-next",
+            Form {
+                hidden: |g, u| silu(g.min(0.7)) * u.clamp(-0.7, 0.7),
+                keys: (None, Some(true), Some(0.7)),
+                ..shared
+            },
+        ),
+        // What their authors do where a file does not say it.
+        named("minimax-m3", Form { hidden: oai, keys: (Some(2), None, None), ..shared }),
+        named("hy_v3", Form { keys: (None, None, None), ..shared }),
+        named("laguna", Form { cap: 3.0, keys: (None, None, None), ..shared }),
+        named(
+            "mistral4",
+            Form {
+                score: Score::Softmax,
+                groups: Some((4, 2, true)),
+                selection_bias: false,
+                keys: (None, Some(true), None),
+                ..shared
+            },
+        ),
         named("cohere2moe", Form { selection_bias: false, shared: 1, sum: 0.5, ..sigmoid }),
     ];
     forms.extend(
@@ -269,7 +291,10 @@ impl Weights {
         }
         if let Some(limit) = form.keys.2 {
             key("swiglu_clamp_exp", limit.into());
-            key("swiglu_clamp_shexp", limit.into());
+            // These have one limit for both.
+            if !["deepseek4", "glm5-next"].contains(&architecture) {
+                key("swiglu_clamp_shexp", limit.into());
+            }
         }
         if form.scale != 1.0 {
             key("expert_weights_scale", (form.scale as f32).into());

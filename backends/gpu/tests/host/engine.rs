@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use strata_core::backend::ops::{Matrix, Q8RowsMut, QuantizeRows};
+use strata_core::backend::ops::{GateUpOrder, Matrix, MatrixMut, Q8RowsMut, QuantizeRows};
 use strata_core::backend::{Backend, DeviceInfo};
-use strata_core::{Layout, q8_1};
+use strata_core::prefill::{Options, Routing, Synthetic, SyntheticWeights, Workspace};
+use strata_core::{Layout, WeightType, q8_1};
 use strata_gpu::{Driver, GpuOptions, StreamHandle};
 
 use crate::double::{Card, Double, Gpu, Vendor, card};
@@ -98,6 +99,57 @@ fn memory_and_streams_are_used_without_copies<V: Vendor>() {
     assert!(again.download(&own).unwrap() == pattern(70_000, 3));
 }
 
+fn a_layer_on_an_engines_memory_takes_and_copies_nothing<V: Vendor>() {
+    let (index, card, info) = device::<V>();
+    let synthetic = Synthetic {
+        experts: 8,
+        k: 2,
+        width: 256,
+        ffn: 256,
+        gate_up: WeightType::Q4_K,
+        order: GateUpOrder::Split,
+        down: WeightType::Q8_0,
+        seed: 1,
+    };
+    let (tokens, width) = (100, synthetic.width);
+    let host = synthetic.weights().unwrap();
+    let values = tokens * width;
+    let sizes =
+        [host.gate_up.len(), host.down.len(), 4 * host.router.len(), 4 * values, 4 * values];
+    let engine = Engine::<V>::new(&card, &info, &sizes);
+    let gpu = on(index, &engine);
+    let ours: &dyn Backend = &gpu;
+    // SAFETY: so much memory lies there, kept by its owner, and is used in this stream alone.
+    let bytes = |i: usize| unsafe { gpu.adopt(engine.memory[i], sizes[i], Arc::clone(&engine)) };
+    // SAFETY: as above.
+    let floats = |i: usize| unsafe {
+        gpu.adopt::<f32>(engine.memory[i], sizes[i] / 4, Arc::clone(&engine)).unwrap()
+    };
+    let (gate_up, down) = (bytes(0).unwrap(), bytes(1).unwrap());
+    let weights = SyntheticWeights { gate_up, down, router: floats(2) };
+    let layer = synthetic.on_device(weights).unwrap();
+    let (x, mut y) = (floats(3), floats(4));
+    let options = Options { checked: false, ..Options::default() };
+    let mut workspace = Workspace::new(ours, &layer, tokens, options).unwrap();
+    let mut run = || {
+        let x = Matrix::dense("x", &x, tokens, width).unwrap();
+        let mut y = MatrixMut::dense("y", &mut y, tokens, width).unwrap();
+        layer.forward(ours, &mut workspace, x, Routing::Router, &mut y).unwrap();
+    };
+    run();
+    // From the second time on launches have what they work in.
+    let before = (gpu.counts(), card.asked());
+    card.launched();
+    run();
+    run();
+    assert_eq!((gpu.counts(), card.asked()), before, "no memory, no copy, no wait");
+    assert!(card.launched().len() > 10);
+    drop((layer, x, y));
+    drop(workspace);
+    ours.synchronize().unwrap();
+    assert_eq!(Arc::strong_count(&engine), 2, "the engine has it all back");
+}
+
 fn a_stream_of_another_device_is_refused<V: Vendor>() {
     let (index, _, _) = device::<V>();
     // Made after others, so that its number is no stream of the first device.
@@ -128,6 +180,7 @@ fn what_a_stream_may_still_touch_is_kept_when_that_cannot_be_known<V: Vendor>() 
 
 on_both! {
     memory_and_streams_are_used_without_copies
+    a_layer_on_an_engines_memory_takes_and_copies_nothing
     a_stream_of_another_device_is_refused
     what_a_stream_may_still_touch_is_kept_when_that_cannot_be_known
 }

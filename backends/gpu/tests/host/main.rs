@@ -18,6 +18,7 @@ macro_rules! on_both {
     };
 }
 
+mod calls;
 mod double;
 mod engine;
 mod layouts;

@@ -31,6 +31,12 @@ fn uploads_of_any_size_arrive_though_the_source_is_reused<V: Vendor>() {
         let imported = gpu.import(HostBytes::from(pattern(len, 1))).unwrap();
         assert!(gpu.download(&imported).unwrap() == pattern(len, 1), "{len}");
     }
+    // A large one behind a small one that the device has not read: staging memory grows.
+    let gpu = gpu.fork().unwrap();
+    let small = gpu.from_slice(&pattern(1000, 1)).unwrap();
+    let large = gpu.from_slice(&pattern(300_000, 2)).unwrap();
+    assert!(gpu.download(&small).unwrap() == pattern(1000, 1));
+    assert!(gpu.download(&large).unwrap() == pattern(300_000, 2));
     // Many small ones, more than fit the staging memory, none waited for.
     let small: Vec<Buffer<u8>> =
         (0..1500).map(|i| gpu.from_slice(&pattern(1000, i)).unwrap()).collect();
@@ -76,6 +82,25 @@ fn memory_dropped_in_flight_is_not_used_too_early<V: Vendor>() {
     assert!(card.used() > 0);
     drop(last);
     assert_eq!(card.used(), 0);
+}
+
+fn memory_waits_for_every_stream<V: Vendor>() {
+    let (_, _, first) = open::<V>(1 << 30);
+    let streams = [first.fork().unwrap(), first.fork().unwrap(), first];
+    for user in 0..3 {
+        for taker in (0..3).filter(|&taker| taker != user) {
+            let mut dying = streams[taker].alloc::<u8>(70_000).unwrap();
+            streams[user].fill(&mut dying, 0xee).unwrap();
+            drop(dying);
+            // All streams have passed this but the one that still writes it.
+            (0..3).filter(|&s| s != user).for_each(|s| streams[s].synchronize().unwrap());
+            let theirs = streams[taker].from_slice(&pattern(70_000, user)).unwrap();
+            streams[taker].synchronize().unwrap();
+            streams[user].synchronize().unwrap();
+            let there = streams[taker].download(&theirs).unwrap();
+            assert!(there == pattern(70_000, user), "{user} {taker}");
+        }
+    }
 }
 
 fn memory_is_not_handed_to_a_stream_made_after_the_release<V: Vendor>() {
@@ -225,6 +250,7 @@ on_both! {
     uploads_of_any_size_arrive_though_the_source_is_reused
     copies_are_in_stream_order_and_hold_their_source
     memory_dropped_in_flight_is_not_used_too_early
+    memory_waits_for_every_stream
     memory_is_not_handed_to_a_stream_made_after_the_release
     a_host_that_runs_ahead_waits_instead_of_taking_more
     two_threads_share_a_device

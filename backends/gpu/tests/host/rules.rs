@@ -40,7 +40,8 @@ fn host_bytes_written_over_before_they_were_copied_are_found<V: Vendor>() {
     // SAFETY: memory of the device, and of the host.
     unsafe {
         host.as_ptr().write_bytes(1, 4096);
-        driver.copy_in(stream, at, host.as_ptr(), 4096).unwrap();
+        let bytes = std::ptr::slice_from_raw_parts(host.as_ptr(), 4096);
+        driver.copy_in(stream, at, bytes).unwrap();
         host.as_ptr().add(1000).write(2);
     }
     assert!(told(|| driver.wait_stream(stream).unwrap()).contains("host bytes changed"));
@@ -69,9 +70,10 @@ fn arguments_and_geometry_that_a_kernel_does_not_take_are_found<V: Vendor>() {
         let kernel = driver.kernel(map_image(&driver), "strata_map_tiles").unwrap();
         let tiles = driver.alloc(4096).unwrap().unwrap();
         let args = [address, tiles, 0];
-        let launch = Launch { blocks, threads, shared };
+        let args = std::ptr::slice_from_raw_parts(args.as_ptr().cast(), bytes);
+        let launch = Launch { kernel, blocks, threads, shared };
         // SAFETY: nothing runs but the double's checks.
-        unsafe { driver.launch(stream, kernel, launch, args.as_ptr().cast(), bytes).unwrap() };
+        unsafe { driver.launch(stream, launch, args).unwrap() };
         driver.wait_stream(stream).unwrap();
     };
     launch(1, 256, 0, 24, 0);

@@ -1,7 +1,6 @@
 //! The calls of a pretended driver.
 
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, MutexGuard};
@@ -102,32 +101,22 @@ impl<V: Vendor> Driver for Double<V> {
         Ok(())
     }
 
-    unsafe fn copy_in(
-        &self,
-        stream: StreamHandle,
-        to: u64,
-        from: *const u8,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_in(&self, stream: StreamHandle, to: u64, from: *const [u8]) -> Result<()> {
         let mut world = self.call("copy_in")?;
+        let bytes = from.len();
         world.expect_device(to, bytes, "a copy");
-        let held = Some(world.host_bytes(from as u64, bytes));
+        let held = Some(world.host_bytes(from.addr() as u64, bytes));
         world.copies += 1;
-        world.queue(stream).push_back(Op::Copy { to, from: from as u64, bytes, held });
+        world.queue(stream).push_back(Op::Copy { to, from: from.addr() as u64, bytes, held });
         Ok(())
     }
 
-    unsafe fn copy_out(
-        &self,
-        stream: StreamHandle,
-        to: *mut u8,
-        from: u64,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn copy_out(&self, stream: StreamHandle, to: *mut [u8], from: u64) -> Result<()> {
         let mut world = self.call("copy_out")?;
         world.copies += 1;
+        let bytes = to.len();
         world.expect_device(from, bytes, "a copy");
-        world.queue(stream).push_back(Op::Copy { to: to as u64, from, bytes, held: None });
+        world.queue(stream).push_back(Op::Copy { to: to.addr() as u64, from, bytes, held: None });
         Ok(())
     }
 
@@ -303,18 +292,11 @@ impl<V: Vendor> Driver for Double<V> {
         }
     }
 
-    unsafe fn launch(
-        &self,
-        stream: StreamHandle,
-        kernel: KernelHandle,
-        launch: Launch,
-        args: *const c_void,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn launch(&self, stream: StreamHandle, launch: Launch, args: *const [u8]) -> Result<()> {
         let mut world = self.call("launch")?;
         // SAFETY: so many bytes of arguments.
-        let args = unsafe { std::slice::from_raw_parts(args.cast::<u8>(), bytes) };
-        kernels::launch::<V>(&mut world, stream.0 as u64, kernel.0 as u64, launch, args);
+        let args = unsafe { &*args };
+        kernels::launch::<V>(&mut world, stream.0 as u64, launch, args);
         Ok(())
     }
 }

@@ -43,9 +43,10 @@ impl Mark {
 }
 
 /// Checks a launch, and puts it into its stream.
-pub fn launch<V: Vendor>(world: &mut World, at: u64, kernel: u64, launch: Launch, args: &[u8]) {
-    let Launch { blocks, threads, shared } = launch;
-    let Kernel { name, args: structure, most_threads, prepared } = &world.kernels[&kernel];
+pub fn launch<V: Vendor>(world: &mut World, at: u64, launch: Launch, args: &[u8]) {
+    let Launch { kernel, blocks, threads, shared } = launch;
+    let Kernel { name, args: structure, most_threads, prepared } =
+        &world.kernels[&(kernel.0 as u64)];
     let name = name.clone();
     if args.len() != structure.bytes {
         let given = args.len();

@@ -9,6 +9,8 @@ use crate::sources::{self, Units};
 /// A vendor whose driver is pretended.
 pub trait Vendor: Send + Sync + Sized + 'static {
     const KIND: BackendKind;
+    /// What the names of the driver's calls begin with.
+    const CALLS: &'static str;
     /// Entry points of a product's image.
     const TILES: &'static [&'static str];
     /// What the image says of each tile.
@@ -64,6 +66,7 @@ pub struct Cuda;
 
 impl Vendor for Cuda {
     const KIND: BackendKind = BackendKind::Cuda;
+    const CALLS: &'static str = "cu";
     const TILES: &'static [&'static str] = &[
         "strata_mmq_tile256",
         "strata_mmq_tile128",
@@ -102,6 +105,7 @@ pub struct Hip;
 
 impl Vendor for Hip {
     const KIND: BackendKind = BackendKind::Hip;
+    const CALLS: &'static str = "hip";
     const TILES: &'static [&'static str] = &[
         "strata_mmq_tile128",
         "strata_mmq_tile64",
