@@ -152,7 +152,15 @@ fn multiply<S: Simd>(shared: &Shared, simd: S, op: &mut Checked<Product<'_>>) ->
             shared.reserve(&mut worker.acc, plan.most_rows() * tile_rows)?;
             Ok(worker)
         };
-        shared.parallel_with(plan.units(), worker, |worker, i| launch.unit(&plan.unit(i), worker))
+        let (tasks, units) = match plan.is_small() {
+            true => (1, plan.units()),
+            false => (plan.units(), 1),
+        };
+        shared.parallel_with(tasks, worker, |worker, task| {
+            for i in task * units..(task + 1) * units {
+                launch.unit(&plan.unit(i), worker);
+            }
+        })
     }
 }
 

@@ -11,6 +11,10 @@ const ROUTED_BYTES: usize = 512 << 10;
 const UNITS_PER_THREAD: usize = 12;
 /// What decoding a weight costs, in products.
 const DECODE: usize = 24;
+/// The same where one routed row meets it as it is decoded.
+const DECODE_ONE: usize = 3;
+/// Products of a launch that are done before another thread would have come: about 30 us.
+const FEW: usize = 4 << 20;
 
 /// Some weight rows of one expert times some of its routed rows.
 pub(super) struct Unit {
@@ -34,6 +38,8 @@ pub(super) struct Plan {
     parts: Vec<Part>,
     units: usize,
     weight_rows: usize,
+    /// Threads that the work pays for.
+    threads: usize,
 }
 
 /// The most routed rows of a part.
@@ -74,8 +80,12 @@ impl Plan {
         }
         // Heavy ones first: the light ones then fill the gaps at the end.
         parts.sort_unstable_by_key(|part| (std::cmp::Reverse(part.rows.len()), part.rows.start));
-        let cost = |part: &Part| part.rows.len() + DECODE;
+        let cost = |part: &Part| match part.rows.len() {
+            1 => 1 + DECODE_ONE,
+            rows => rows + DECODE,
+        };
         let total = parts.iter().map(cost).sum::<usize>() * weight_rows;
+        let threads = if total.saturating_mul(cols) <= FEW { 1 } else { threads };
         let target = total / (threads * UNITS_PER_THREAD);
         let mut units = 0;
         for part in &mut parts {
@@ -85,11 +95,16 @@ impl Plan {
             part.first = units;
             units += weight_rows.div_ceil(part.span);
         }
-        Self { parts, units, weight_rows }
+        Self { parts, units, weight_rows, threads }
     }
 
     pub(super) fn units(&self) -> usize {
         self.units
+    }
+
+    /// Whether one thread is done before another would have come.
+    pub(super) fn is_small(&self) -> bool {
+        self.threads == 1
     }
 
     /// The rows of the largest unit.

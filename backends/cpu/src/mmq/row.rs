@@ -10,8 +10,9 @@ use super::{SLAB, VECTORS};
 use crate::isa::Work;
 use crate::simd::{MOST_LANES, Simd, prefetch};
 
-/// Bytes of a row from what is decoded to what is asked for.
-const AHEAD: usize = 512;
+/// Bytes of a row from what is decoded to what is asked for, at most: with those of all rows of a vector, what
+/// the memory brings in the time that it takes to answer.
+const AHEAD: usize = 1024;
 
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = VECTORS * MOST_LANES;
@@ -72,6 +73,8 @@ impl<S: Simd, F: Lanes> Work for Multiply<'_, S, F> {
         let (codes, starts) = (row.codes.as_ptr(), row.starts.as_ptr());
         let (scales, sums) = (row.scales.as_ptr(), row.sums.as_ptr());
         let long = const { F::BYTES >= 128 };
+        // At most a row: what follows its end is the row of the same lane in the next vector.
+        let reach = AHEAD.min(weights.bytes);
         // SAFETY: inside a `run` of S. Rows have the blocks and `row` what belongs to them, as asserted;
         // arrays have a vector for all that a block of 256 values can have of each.
         unsafe {
@@ -92,14 +95,14 @@ impl<S: Simd, F: Lanes> Work for Multiply<'_, S, F> {
             let mut sum = S::zero();
             for block in 0..blocks {
                 let (from, value) = (block * F::BYTES, block * F::BLOCK);
-                let ahead = match from + AHEAD < weights.bytes {
-                    true => AHEAD,
-                    false => (weights.vector + AHEAD).wrapping_sub(weights.bytes),
+                let ahead = match from + reach < weights.bytes {
+                    true => reach,
+                    false => (weights.vector + reach).wrapping_sub(weights.bytes),
                 };
                 if !long {
                     let half = S::LANES / 2;
                     let (first, count) = match F::BYTES {
-                        ..48 => (block % 2 * half, half),
+                        ..32 => (block % 2 * half, half),
                         _ => (0, S::LANES),
                     };
                     for row in &at[first..first + count] {
