@@ -39,7 +39,7 @@ impl Model {
     /// Puts a model on a device; `progress` is called after each tensor.
     ///
     /// # Errors
-    /// As [`Config::load`]; [`Error::Invalid`] for a tensor of a type, or heads of a size, that is
+    /// As [`Config::load`]; [`strata_core::Error::Invalid`] for a tensor of a type, or heads of a size, that is
     /// not computed; and those of the backend.
     pub fn load(
         gguf: &Gguf,

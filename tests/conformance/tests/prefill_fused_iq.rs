@@ -12,7 +12,8 @@ use strata_cpu::{CpuBackend, CpuOptions};
 fn prefill_fused_iq() {
     let types = WeightType::ALL.iter().copied().filter(|ty| ty.name().starts_with("iq"));
     let cases: Vec<_> = types.flat_map(cases::fused).collect();
-    assert_eq!(cases.len(), 9 * 16);
+    // 16 a type, and 3 with sums of codes where headers have sums.
+    assert_eq!(cases.len(), 9 * 16 + 3);
     let backend = CpuBackend::new(CpuOptions::default()).unwrap();
     let summary: Summary = run_cases(&backend, &ReferenceBackend::new(), &cases, &mut ());
     println!("{summary}");
