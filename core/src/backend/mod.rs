@@ -27,6 +27,7 @@ mod checked;
 mod copies;
 mod counts;
 mod device;
+mod forward;
 mod indices;
 pub mod ops;
 mod order;

@@ -3,12 +3,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use strata::Result;
 use strata::backend::ops::{self, Cost};
-use strata::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
-    Quantize, Raw, RawEvent, RawMut, Scatter, StreamState,
-};
-use strata::{Result, WeightType};
+use strata::backend::{Backend, Checked, Mmq, ModelOps, MoeOps, Quantize, Scatter};
 
 /// All launches of one kind.
 #[derive(Debug, Clone, Default)]
@@ -62,54 +59,10 @@ impl Watched {
 // SAFETY: every method is the inner backend's, which is handed what was checked for it: the device
 // and the stream are its own.
 unsafe impl Backend for Watched {
-    fn device(&self) -> &DeviceInfo {
-        self.inner.device()
-    }
-    fn memory(&self) -> Result<MemoryInfo> {
-        self.inner.memory()
-    }
-    fn scratch(&self) -> u64 {
-        self.inner.scratch()
-    }
-    fn stream(&self) -> &StreamState {
-        self.inner.stream()
-    }
-    fn fork(&self) -> Result<Box<dyn Backend>> {
-        self.inner.fork()
-    }
-    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
-        self.inner.alloc_raw(bytes)
-    }
-    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
-        self.inner.import_raw(host)
-    }
-    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
-        self.inner.upload_raw(dst, src)
-    }
-    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
-        self.inner.download_raw(src, dst)
-    }
-    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
-        self.inner.fill_raw(dst, byte)
-    }
-    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
-        self.inner.copy_raw(dst, src)
-    }
-    fn synchronize_raw(&self, asked: Checked<()>) -> Result<()> {
-        self.inner.synchronize_raw(asked)
-    }
-    fn record_raw(&self, asked: Checked<()>) -> Result<Box<dyn RawEvent>> {
-        self.inner.record_raw(asked)
-    }
-    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
-        self.inner.wait_raw(event)
-    }
-    fn mark(&self) -> Result<Box<dyn Mark>> {
-        self.inner.mark()
-    }
-    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
-        self.inner.elapsed(from, to)
-    }
+    strata_core::forward_backend!(
+        device memory scratch stream fork alloc_raw import_raw upload_raw download_raw fill_raw
+        copy_raw synchronize_raw record_raw wait_raw mark elapsed
+    );
 }
 
 /// What a launch is called in the table.
@@ -122,18 +75,10 @@ macro_rules! called {
         $name.to_owned()
     };
 }
-macro_rules! others {
-    (Mmq) => {
-        fn supports(&self, ty: WeightType) -> bool {
-            self.inner.supports(ty)
-        }
-    };
-    ($trait:ident) => {};
-}
 macro_rules! operations {
     ($($trait:ident { $($method:ident($op:ident) $name:literal)* })*) => {$(
         impl $trait for Watched {
-            others!($trait);
+            strata_core::forward_backend!(of $trait);
             $(fn $method(&self, op: &mut Checked<ops::$op<'_>>) -> Result<()> {
                 let (name, cost) = (called!($method, op, $name), op.cost());
                 self.launch(name, cost, || self.inner.$method(op))

@@ -4,13 +4,11 @@
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use strata_core::Result;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
-    Quantize, Raw, RawEvent, RawMut, Scatter, StreamState, ops,
+    Backend, Checked, Memory, Mmq, ModelOps, MoeOps, Quantize, Scatter, ops,
 };
-use strata_core::{Result, WeightType};
 
 use crate::poisoned::POISON;
 
@@ -89,21 +87,10 @@ impl Guard {
 // SAFETY: all of it is the backend's inside, which is handed what this one is; its memory is longer than
 // was asked for.
 unsafe impl Backend for Guard {
-    fn device(&self) -> &DeviceInfo {
-        self.inner.device()
-    }
-
-    fn memory(&self) -> Result<MemoryInfo> {
-        self.inner.memory()
-    }
-
-    fn scratch(&self) -> u64 {
-        self.inner.scratch()
-    }
-
-    fn stream(&self) -> &StreamState {
-        self.inner.stream()
-    }
+    strata_core::forward_backend!(
+        device memory scratch stream import_raw upload_raw download_raw fill_raw copy_raw
+        synchronize_raw record_raw wait_raw mark elapsed
+    );
 
     fn fork(&self) -> Result<Box<dyn Backend>> {
         Ok(Box::new(Self {
@@ -130,61 +117,13 @@ unsafe impl Backend for Guard {
         self.allocations.with(|list| list.push(Allocation { memory: memory.clone(), bytes }));
         Ok(Box::new(Shared(memory)))
     }
-
-    fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
-        self.inner.import_raw(host)
-    }
-
-    fn upload_raw(&self, dst: Checked<RawMut<'_>>, src: &[u8]) -> Result<()> {
-        self.inner.upload_raw(dst, src)
-    }
-
-    fn download_raw(&self, src: Checked<Raw<'_>>, dst: &mut [u8]) -> Result<()> {
-        self.inner.download_raw(src, dst)
-    }
-
-    fn fill_raw(&self, dst: Checked<RawMut<'_>>, byte: u8) -> Result<()> {
-        self.inner.fill_raw(dst, byte)
-    }
-
-    fn copy_raw(&self, dst: Checked<RawMut<'_>>, src: Checked<Raw<'_>>) -> Result<()> {
-        self.inner.copy_raw(dst, src)
-    }
-
-    fn synchronize_raw(&self, asked: Checked<()>) -> Result<()> {
-        self.inner.synchronize_raw(asked)
-    }
-
-    fn record_raw(&self, asked: Checked<()>) -> Result<Box<dyn RawEvent>> {
-        self.inner.record_raw(asked)
-    }
-
-    fn wait_raw(&self, event: Checked<&dyn RawEvent>) -> Result<()> {
-        self.inner.wait_raw(event)
-    }
-
-    fn mark(&self) -> Result<Box<dyn Mark>> {
-        self.inner.mark()
-    }
-
-    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
-        self.inner.elapsed(from, to)
-    }
 }
 
 /// Every operation is the inside's.
-macro_rules! others {
-    (Mmq) => {
-        fn supports(&self, ty: WeightType) -> bool {
-            self.inner.supports(ty)
-        }
-    };
-    ($trait:ident) => {};
-}
 macro_rules! operations {
     ($($trait:ident { $($method:ident($op:ident) $name:literal)* })*) => {$(
         impl $trait for Guard {
-            others!($trait);
+            strata_core::forward_backend!(of $trait);
             $(fn $method(&self, op: &mut Checked<ops::$op<'_>>) -> Result<()> {
                 self.inner.$method(op)
             })*

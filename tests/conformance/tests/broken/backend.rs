@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytemuck::Pod;
 use strata_conformance::ReferenceBackend;
 use strata_core::backend::{
-    Backend, Checked, DeviceInfo, HostBytes, Mark, Memory, MemoryInfo, Mmq, ModelOps, MoeOps,
-    Quantize, Raw, RawEvent, RawMut, Scatter, SliceMut, StreamState, ops,
+    Backend, Checked, HostBytes, Memory, Mmq, ModelOps, MoeOps, Quantize, Raw, RawEvent, RawMut,
+    Scatter, SliceMut, ops,
 };
-use strata_core::{Error, Result, WeightType};
+use strata_core::{Error, Result};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,21 +92,11 @@ impl Broken {
 // SAFETY: all of it is the reference's, which checks every index; what the faults write into maps and
 // routes is a row, token or expert that exists.
 unsafe impl Backend for Broken {
-    fn device(&self) -> &DeviceInfo {
-        self.inner.device()
-    }
-    fn memory(&self) -> Result<MemoryInfo> {
-        self.inner.memory()
-    }
-    fn stream(&self) -> &StreamState {
-        self.inner.stream()
-    }
+    strata_core::forward_backend!(device memory stream alloc_raw mark elapsed);
+
     fn fork(&self) -> Result<Box<dyn Backend>> {
         let (inner, fault, products) = (self.inner.fork()?, self.fault, self.products.clone());
         Ok(Box::new(Self::around(inner, fault, products)))
-    }
-    fn alloc_raw(&self, bytes: Checked<usize>) -> Result<Box<dyn Memory>> {
-        self.inner.alloc_raw(bytes)
     }
     fn import_raw(&self, host: Checked<HostBytes>) -> Result<Box<dyn Memory>> {
         self.say("import")?;
@@ -147,12 +136,6 @@ unsafe impl Backend for Broken {
             Fault::Synchronize => Err(failed("synchronize")),
             _ => Ok(()),
         }
-    }
-    fn mark(&self) -> Result<Box<dyn Mark>> {
-        self.inner.mark()
-    }
-    fn elapsed(&self, from: &dyn Mark, to: &dyn Mark) -> Result<Duration> {
-        self.inner.elapsed(from, to)
     }
 }
 
@@ -219,18 +202,10 @@ impl Broken {
 }
 
 /// Every operation is the reference's, and then one thing is wrong.
-macro_rules! others {
-    (Mmq) => {
-        fn supports(&self, ty: WeightType) -> bool {
-            self.inner.supports(ty)
-        }
-    };
-    ($trait:ident) => {};
-}
 macro_rules! operations {
     ($($trait:ident { $($method:ident($op:ident) $name:literal)* })*) => {$(
         impl $trait for Broken {
-            others!($trait);
+            strata_core::forward_backend!(of $trait);
             $(fn $method(&self, op: &mut Checked<ops::$op<'_>>) -> Result<()> {
                 if !self.begin($name)? {
                     return Ok(());
