@@ -106,6 +106,21 @@ fn attention(backend: &dyn Backend, size: usize, group: usize) -> Result<()> {
     Ok(())
 }
 
+/// Seconds of a product of weights with the codes of so many rows.
+fn product_time(backend: &dyn Backend, weights: Weights<'_>, tokens: usize) -> Result<f64> {
+    let (layout, rows, cols) = (weights.ty().layout(), weights.rows(), weights.cols());
+    let x = backend.from_slice(&normals(3, tokens * cols))?;
+    let x = Matrix::dense("x", &x, tokens, cols)?;
+    let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, cols)?)?;
+    QuantizeRows::new(x, Q8RowsMut::new(&mut q8, layout, tokens, cols)?)?.launch(backend)?;
+    let q8 = Q8Rows::new(&q8, layout, tokens, cols)?;
+    let mut out = backend.alloc::<f32>(tokens * rows)?;
+    time(|| {
+        let out = MatrixMut::dense("out", &mut out, tokens, rows)?;
+        Product::new(weights, q8, Rows::Dense, out)?.launch(backend)
+    })
+}
+
 fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
     const COLS: usize = 2048;
     const ROWS: usize = 16384;
@@ -120,17 +135,7 @@ fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
     let speed = |seconds: f64| bytes.len() as f64 / seconds * 1e-9;
     print!("  {:8} GB/s: reading alone {:4.1}", ty.name(), speed(read));
     for tokens in [1, 2, 4, 8] {
-        let x = backend.from_slice(&normals(3, tokens * COLS))?;
-        let x = Matrix::dense("x", &x, tokens, COLS)?;
-        let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, COLS)?)?;
-        let to = Q8RowsMut::new(&mut q8, ty.layout(), tokens, COLS)?;
-        QuantizeRows::new(x, to)?.launch(backend)?;
-        let q8 = Q8Rows::new(&q8, ty.layout(), tokens, COLS)?;
-        let mut out = backend.alloc::<f32>(tokens * ROWS)?;
-        let product = time(|| {
-            let out = MatrixMut::dense("out", &mut out, tokens, ROWS)?;
-            Product::new(view, q8, Rows::Dense, out)?.launch(backend)
-        })?;
+        let product = product_time(backend, view, tokens)?;
         print!(", {tokens} rows {:4.1}", speed(product));
     }
     print!("; GOPS");
@@ -139,17 +144,7 @@ fn few_rows(backend: &dyn Backend, ty: WeightType) -> Result<()> {
     let weights = backend.from_slice(bytes)?;
     let view = Weights::dense("weights", &weights, ty, 1, FEWER, COLS)?;
     for tokens in [8, 32, 128, 512] {
-        let x = backend.from_slice(&normals(3, tokens * COLS))?;
-        let x = Matrix::dense("x", &x, tokens, COLS)?;
-        let mut q8 = backend.alloc::<u8>(q8_1::bytes(tokens, COLS)?)?;
-        let to = Q8RowsMut::new(&mut q8, ty.layout(), tokens, COLS)?;
-        QuantizeRows::new(x, to)?.launch(backend)?;
-        let q8 = Q8Rows::new(&q8, ty.layout(), tokens, COLS)?;
-        let mut out = backend.alloc::<f32>(tokens * FEWER)?;
-        let product = time(|| {
-            let out = MatrixMut::dense("out", &mut out, tokens, FEWER)?;
-            Product::new(view, q8, Rows::Dense, out)?.launch(backend)
-        })?;
+        let product = product_time(backend, view, tokens)?;
         print!(", {tokens} {:.0}", (2 * tokens * FEWER * COLS) as f64 / product * 1e-9);
     }
     println!();

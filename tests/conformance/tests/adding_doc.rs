@@ -68,13 +68,20 @@ fn is_packaged() -> bool {
     alone
 }
 
+/// A page names at most so many files, and all in these folders that have one of the words.
+fn names_all(page: &str, most: usize, folders: &[&str], words: &[&str]) {
+    let named = files(page);
+    assert!(named.len() <= most, "{} files: {named:?}", named.len());
+    for file in mentioning(folders, words) {
+        assert!(named.contains(&file), "{page} does not name {file}");
+    }
+}
+
 #[test]
 fn an_operation_is_in_the_files_that_its_page_names() {
     if is_packaged() {
         return;
     }
-    let named = files("docs/adding-an-operation.md");
-    assert!(named.len() <= 12, "{} files: {named:?}", named.len());
     let folders = [
         "core/src/backend",
         "core/src/reference",
@@ -86,9 +93,12 @@ fn an_operation_is_in_the_files_that_its_page_names() {
         "kernels-cuda/kernels",
         "kernels-sycl/sycl",
     ];
-    for file in mentioning(&folders, &["QuantizeScatter", "quantize_scatter"]) {
-        assert!(named.contains(&file), "docs/adding-an-operation.md does not name {file}");
-    }
+    names_all(
+        "docs/adding-an-operation.md",
+        12,
+        &folders,
+        &["QuantizeScatter", "quantize_scatter"],
+    );
 }
 
 #[test]
@@ -96,8 +106,6 @@ fn a_weight_type_is_in_the_files_that_its_page_names() {
     if is_packaged() {
         return;
     }
-    let named = files("docs/adding-a-weight-type.md");
-    assert!(named.len() <= 9, "{} files: {named:?}", named.len());
     let folders = [
         "core/src",
         "backends/cpu/src",
@@ -114,9 +122,7 @@ fn a_weight_type_is_in_the_files_that_its_page_names() {
         "kernels-sycl/src",
         "tests/conformance/src/ops/golden.rs",
     ];
-    for file in mentioning(&folders, &["Q2_0", "q2_0"]) {
-        assert!(named.contains(&file), "docs/adding-a-weight-type.md does not name {file}");
-    }
+    names_all("docs/adding-a-weight-type.md", 9, &folders, &["Q2_0", "q2_0"]);
 }
 
 /// A fact of a struct's body: the number or name behind ` name = `.
